@@ -1,0 +1,128 @@
+# One command each. Needs Python 3.11 or newer and make; everything else comes into .venv by itself.
+#
+#   make demo     watch it work              make test    everything: checks, SQLite and PostgreSQL lanes
+#   make serve    web, worker, admin user    make fast    unit, contract and integration tests on SQLite
+#   make check    lint, types, layers        make live    real worker processes, on SQLite and PostgreSQL
+#   make bench    measure beside the peers   make matrix  the lanes against the Redis at REDIS_URL
+#   make format   apply the formatter        make clean   remove what these made
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS := dev,test,commands,telemetry,fast
+
+# The first interpreter that is new enough; `make PYTHON=/path/to/python` chooses another.
+PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	if "$$each" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo "$$each"; break; fi; done)
+
+ARGS ?=
+WORKERS ?= 2
+LIVE_WORKERS ?= 2
+
+PYTEST := $(BIN)/python -m pytest
+existing = $(wildcard $(addprefix tests/,$(1)))
+FAST_TESTS := $(call existing,unit contract integration)
+# Beside them in the whole suite: what needs no database lane of its own.
+STILL_TESTS := $(call existing,packaging typing)
+LIVE_TESTS := $(call existing,live)
+
+.PHONY: help demo serve test check lint types layers django bench fast live matrix sqlite postgres format pins clean venv
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^#  *\(make .*\)/\1/p' Makefile
+
+# ---------------------------------------------------------------- the environment
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "This needs Python 3.11 or newer, and none was found on PATH."; \
+		echo "Install one (Debian 12, Ubuntu 24.04 and later: apt install python3 python3-venv), or say which: make PYTHON=/path/to/python"; \
+		exit 1; fi
+	@if ! "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+		echo "$(PYTHON) is $$("$(PYTHON)" --version 2>&1); this needs Python 3.11 or newer. Say which one: make PYTHON=/path/to/python"; \
+		exit 1; fi
+	@if [ ! -x $(BIN)/python ] && ! "$(PYTHON)" -c 'import venv, ensurepip' >/dev/null 2>&1; then \
+		echo "$(PYTHON) cannot make a virtual environment: its venv module is not installed."; \
+		echo "Install it, then run make again. On Debian and Ubuntu: apt install python3-venv"; \
+		echo "(for a Python that is not the system's own, the package carries its version: python3.12-venv)"; \
+		exit 1; fi
+	@[ -x $(BIN)/python ] || { echo "Creating $(VENV) with $$("$(PYTHON)" --version)"; "$(PYTHON)" -m venv $(VENV); }
+	@echo "Installing the pinned versions into $(VENV) (a minute or two, once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+# The pins as installed now. It leaves out the installers themselves and this project.
+pins: $(STAMP)
+	@{ sed -n '/^#/p' constraints.txt; \
+		$(BIN)/python -m pip freeze --exclude-editable | grep -v -i -E '^(pip|setuptools|uv|wheel)=='; } > constraints.new
+	@mv constraints.new constraints.txt
+
+# ---------------------------------------------------------------- to look at
+
+demo: $(STAMP)
+	$(BIN)/python manage.py demo $(ARGS)
+
+serve: $(STAMP)
+	$(BIN)/python manage.py serve $(ARGS)
+
+bench: $(STAMP)
+	$(BIN)/python -m bench $(ARGS)
+
+# ---------------------------------------------------------------- checks
+
+check: lint types layers django
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+layers: $(STAMP)
+	$(BIN)/lint-imports
+
+django: $(STAMP)
+	$(BIN)/python manage.py check
+	$(BIN)/python manage.py makemigrations --check --dry-run
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+# ---------------------------------------------------------------- tests
+
+# Live tests start processes and measure time: files run beside each other, the tests in one file do not.
+FAST_RUN = $(PYTEST) -n $(WORKERS) $(ARGS)
+LIVE_RUN = $(PYTEST) -n $(LIVE_WORKERS) --dist loadfile -m live $(ARGS)
+
+test: check sqlite postgres
+
+fast: $(STAMP)
+	RC_TEST_DB=sqlite $(FAST_RUN) -m "not slow and not live" $(FAST_TESTS)
+
+sqlite: $(STAMP)
+	RC_TEST_DB=sqlite $(FAST_RUN) -m "not live" $(FAST_TESTS) $(STILL_TESTS)
+	$(if $(LIVE_TESTS),RC_TEST_DB=sqlite $(LIVE_RUN) $(LIVE_TESTS))
+
+# The pure layers and the primitives know no database: they ran once, above.
+postgres: $(STAMP)
+	$(if $(LIVE_TESTS),RC_TEST_DB=postgres $(LIVE_RUN) $(LIVE_TESTS))
+	RC_TEST_DB=postgres $(FAST_RUN) -m "not live" $(call existing,integration)
+
+live: $(STAMP)
+	RC_TEST_DB=sqlite $(LIVE_RUN) $(LIVE_TESTS)
+	RC_TEST_DB=postgres $(LIVE_RUN) $(LIVE_TESTS)
+
+# The lanes that talk to Redis, against a server of yours: `make matrix REDIS_URL=redis://...`. Use one with nothing in it.
+matrix: $(STAMP)
+	@[ -n "$(REDIS_URL)" ] || { echo "Say which server: make matrix REDIS_URL=redis://localhost:6379/15"; exit 1; }
+	REDIS_URL="$(REDIS_URL)" RC_TEST_DB=sqlite $(FAST_RUN) -m "not live" $(call existing,contract integration)
+	REDIS_URL="$(REDIS_URL)" RC_TEST_DB=sqlite $(LIVE_RUN) $(LIVE_TESTS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .demo *.sqlite3 *.sqlite3-*
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
