@@ -1,0 +1,188 @@
+"""The project's `REACTOR_COORD` dict as typed, validated settings.
+
+`settings()` is what code reads; `problems()` is what `checks.py` reports. Keys of the dict are upper case, attributes
+lower case: `REACTOR_COORD = {"LEASE_TTL": 30}` reads as `settings().lease_ttl == 30.0`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from django.conf import settings as django_settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.dispatch import receiver
+
+SETTING = "REACTOR_COORD"
+
+Rule = Callable[[object], str | None]
+"""Says what a value must be when it is not, else nothing."""
+
+
+def _number(*, above: float | None = None, least: float | None = None, whole: bool = False) -> Rule:
+    kind = "a whole number" if whole else "a number of seconds"
+    bound = f" above {above:g}" if above is not None else f" of at least {least:g}" if least is not None else ""
+
+    def rule(value: object) -> str | None:
+        good = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if good and value == value and value not in (float("inf"), float("-inf")):
+            number = float(value)  # type: ignore[arg-type]
+            if (above is None or number > above) and (least is None or number >= least):
+                return None
+        return f"{kind}{bound}"
+
+    return rule
+
+
+def _maybe(rule: Rule) -> Rule:
+    def optional(value: object) -> str | None:
+        wanted = None if value is None else rule(value)
+        return f"{wanted}, or None" if wanted else None
+
+    return optional
+
+
+def _text(value: object) -> str | None:
+    return None if isinstance(value, str) and value.strip() else "a string that is not empty"
+
+
+def _prefix(value: object) -> str | None:
+    good = isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", value)
+    return None if good else "1 to 64 letters, digits or any of _ . : - (braces would change the Redis slot)"
+
+
+def _dotted_path(value: object) -> str | None:
+    good = isinstance(value, str) and re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value)
+    return None if good else "the dotted path of a class, such as 'project.module.Dispatcher'"
+
+
+def _dotted_paths(value: object) -> str | None:
+    good = isinstance(value, list | tuple) and all(isinstance(each, str | type) for each in value)
+    return None if good else "a list of dotted paths or classes"
+
+
+def _rate_limits(value: object) -> str | None:
+    wanted = "a dict of names to windows, such as {'stripe': {'second': 3, 'minute': 100}}"
+    if not isinstance(value, Mapping):
+        return wanted
+    return None if all(isinstance(k, str) and isinstance(v, Mapping) and v for k, v in value.items()) else wanted
+
+
+_SECONDS = _number(above=0)
+_SECONDS_OR_NONE_AT_ALL = _number(least=0)
+_COUNT = _number(least=1, whole=True)
+
+
+def _setting(default: Any, rule: Rule) -> Any:
+    return field(default=default, metadata={"rule": rule})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting with its default. Times are seconds."""
+
+    redis_alias: str = _setting("default", _text)
+    key_prefix: str = _setting("rc", _prefix)
+    queue: str | None = _setting(None, _maybe(_text))
+    snooze_base_delay: float = _setting(5.0, _SECONDS)
+    snooze_max_delay: float = _setting(60.0, _SECONDS)
+    snooze_jitter: float = _setting(5.0, _SECONDS_OR_NONE_AT_ALL)
+    snooze_max_attempts: int | None = _setting(20, _maybe(_COUNT))
+    handoff_grace: float = _setting(2.0, _SECONDS)
+    lease_ttl: float = _setting(60.0, _SECONDS)
+    sweep_interval: float = _setting(5.0, _SECONDS)
+    retention_days: float | None = _setting(30.0, _maybe(_SECONDS))
+    max_payload_bytes: int = _setting(1_000_000, _number(least=1_000, whole=True))
+    max_worker_losses: int = _setting(3, _COUNT)
+    async_wait_timeout: float = _setting(30.0, _SECONDS_OR_NONE_AT_ALL)
+    async_park_timeout: float = _setting(3600.0, _SECONDS)
+    rate_limits: Mapping[str, Mapping[str, int]] = field(
+        default_factory=lambda: MappingProxyType({}), metadata={"rule": _rate_limits}
+    )
+    api_permission_classes: Sequence[str] = _setting(("rest_framework.permissions.IsAdminUser",), _dotted_paths)
+    dispatcher: str = _setting("reactor_coord.workers.dispatcher.CeleryDispatcher", _dotted_path)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with the dict: `kind` is `shape`, `unknown`, `value` or `together`."""
+
+    kind: str
+    message: str
+    hint: str
+
+
+RULES: Mapping[str, Rule] = {each.name.upper(): each.metadata["rule"] for each in fields(Settings)}
+_FLOATS = frozenset(each.name for each in fields(Settings) if "float" in str(each.type))
+
+
+def problems(raw: object) -> list[Problem]:
+    """All that is wrong with a `REACTOR_COORD` value, in the order of its keys."""
+    if not isinstance(raw, Mapping):
+        return [Problem("shape", f"{SETTING} is a {type(raw).__name__}, not a dict.", f"Write {SETTING} = {{...}}.")]
+    found = [problem for key, value in raw.items() if (problem := _problem(str(key), value))]
+    return found or _together(raw)
+
+
+def _problem(key: str, value: object) -> Problem | None:
+    rule = RULES.get(key)
+    if rule is None:
+        close = difflib.get_close_matches(key.upper(), RULES, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Known keys: {', '.join(sorted(RULES))}."
+        return Problem("unknown", f"{SETTING} has an unknown key {key!r}.", hint)
+    wanted = rule(value)
+    if wanted is None:
+        return None
+    return Problem("value", f"{SETTING}[{key!r}] is {value!r}.", f"It must be {wanted}.")
+
+
+def _together(raw: Mapping[str, Any]) -> list[Problem]:
+    got = _build(raw)
+    found = []
+    if got.snooze_max_delay < got.snooze_base_delay:
+        found.append(
+            Problem(
+                "together",
+                f"{SETTING}['SNOOZE_MAX_DELAY'] ({got.snooze_max_delay:g}) is less than 'SNOOZE_BASE_DELAY' "
+                f"({got.snooze_base_delay:g}).",
+                "Raise SNOOZE_MAX_DELAY or lower SNOOZE_BASE_DELAY.",
+            )
+        )
+    return found
+
+
+def _build(raw: Mapping[str, Any]) -> Settings:
+    values = {key.lower(): value for key, value in raw.items()}
+    for name in _FLOATS & values.keys():
+        values[name] = None if values[name] is None else float(values[name])
+    return Settings(**values)
+
+
+@lru_cache(maxsize=1)
+def settings() -> Settings:
+    """The settings in force, cached until Django says that they changed.
+
+    Raises `ImproperlyConfigured` naming every problem: a value nobody can use is never replaced by a default.
+    """
+    raw = getattr(django_settings, SETTING, {})
+    found = problems(raw)
+    if found:
+        raise ImproperlyConfigured(" ".join(f"{each.message} {each.hint}" for each in found))
+    return _build(raw)
+
+
+@receiver(setting_changed)
+def _forget(*, setting: str, **_: object) -> None:
+    if setting == SETTING:
+        settings.cache_clear()
+
+
+DEFAULTS: Mapping[str, object] = {
+    each.name.upper(): each.default if each.default is not MISSING else {} for each in fields(Settings)
+}

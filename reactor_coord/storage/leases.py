@@ -1,0 +1,100 @@
+"""Who may run an execution: claims, their renewal, and the mark that a wake leaves on a row somebody runs.
+
+Each is one conditional statement, so that of any number who try at once exactly one succeeds.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+from django.db import connections
+from django.db.models import F
+from django.db.models.functions import Coalesce
+
+from reactor_coord.conf import settings
+from reactor_coord.engine.states import LEASED, WAITING, ExecutionStatus
+from reactor_coord.models import Execution
+from reactor_coord.models.choices import values
+from reactor_coord.models.execution import CLAIMABLE
+from reactor_coord.storage import clock
+from reactor_coord.storage.columns import clean_text
+
+
+def claim(execution_id: UUID | str, *, worker: str) -> Execution | None:
+    """Take a ready, parked, or deserted rolling-back root for this worker, under a fresh lease; `None` if it is not to be had.
+
+    A ready or parked one becomes running, a rolling-back one stays so. The mark of an earlier wake is cleared: this claim
+    answers it. What it waited on is still in the row, for the runner to read and clear.
+    """
+    using = clock.alias()
+    token = uuid4().hex
+    if clock.is_postgresql(using):
+        return _claim_returning(using, execution_id, token, clean_text(worker)[:255])
+    present = clock.now(using)
+    free = Execution.objects.using(using).filter(pk=execution_id, root_id=F("id"), lease_token="")
+    changes = {
+        "lease_token": token,
+        "lease_expires_at": clock.now(using, plus=settings().lease_ttl),
+        "worker": clean_text(worker)[:255],
+        "wake_requested": False,
+        "looks": 0,
+        "started_at": Coalesce(F("started_at"), present),
+        "updated_at": present,
+    }
+    claimed = free.filter(status__in=values(WAITING)).update(
+        status=ExecutionStatus.RUNNING.value, **changes
+    ) or free.filter(status=ExecutionStatus.ROLLING_BACK.value).update(**changes)
+    if not claimed:
+        return None
+    return Execution.objects.using(using).filter(pk=execution_id, lease_token=token).first()
+
+
+_CLAIM_SQL = """
+UPDATE {table} SET
+    status = CASE WHEN status = '{rolling_back}' THEN status ELSE '{running}' END,
+    lease_token = %s,
+    lease_expires_at = clock_timestamp() + %s * interval '1 second',
+    worker = %s,
+    wake_requested = false,
+    looks = 0,
+    started_at = COALESCE(started_at, clock_timestamp()),
+    updated_at = clock_timestamp()
+WHERE id = %s AND root_id = id AND lease_token = '' AND status IN ({claimable})
+RETURNING *
+"""
+
+
+def _claim_returning(using: str, execution_id: UUID | str, token: str, worker: str) -> Execution | None:
+    statement = _CLAIM_SQL.format(
+        table=connections[using].ops.quote_name(Execution._meta.db_table),
+        running=ExecutionStatus.RUNNING.value,
+        rolling_back=ExecutionStatus.ROLLING_BACK.value,
+        claimable=", ".join(f"'{status}'" for status in CLAIMABLE),
+    )
+    parameters = (token, settings().lease_ttl, worker, str(execution_id))
+    rows = Execution.objects.using(using).raw(statement, parameters)
+    return next(iter(rows), None)
+
+
+def request_wake(execution_id: UUID | str) -> bool:
+    """Leave word on a row that somebody runs; its park will answer. False when nobody does.
+
+    Of `claim` then `request_wake` both failing, the row parked in between (try once more) or is over.
+    """
+    using = clock.alias()
+    leased = Execution.objects.using(using).filter(pk=execution_id, status__in=values(LEASED))
+    return bool(leased.exclude(lease_token="").update(wake_requested=True))
+
+
+def renew(execution_id: UUID | str, token: str, ttl: float | None = None) -> bool | None:
+    """Give the lease another `ttl` seconds. False: it is somebody else's, or over. `None`: the row cannot be seen.
+
+    The last is the case of an execution started inside a transaction that is still open on another connection: not lost,
+    not to be renewed yet. Database errors are the caller's to ride out.
+    """
+    using = clock.alias()
+    rows = Execution.objects.using(using).filter(pk=execution_id)
+    expires = clock.now(using, plus=settings().lease_ttl if ttl is None else ttl)
+    if rows.filter(lease_token=token).update(lease_expires_at=expires):
+        return True
+    return False if rows.exists() else None
