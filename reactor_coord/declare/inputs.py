@@ -1,0 +1,293 @@
+"""Typed, validated values of a step or a reactor. Types, rules and coercion are pydantic's, in its lax mode.
+
+`Input` is what an author writes. Read on the class it is a reference to the value to come; read on an instance it is the
+value. `InputSchema` is all inputs of one owner together, and validates.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar, overload
+
+from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import PydanticUndefined
+
+from reactor_coord.declare.references import InputRef, Reference, Scope
+from reactor_coord.declare.suggest import did_you_mean
+from reactor_coord.errors import DefinitionError, InputValidationError
+
+T = TypeVar("T")
+
+NO_DEFAULT: Final = PydanticUndefined
+
+RULES = frozenset(
+    "gt ge lt le multiple_of strict min_length max_length pattern allow_inf_nan max_digits decimal_places union_mode "
+    "fail_fast coerce_numbers_to_str discriminator title description examples json_schema_extra".split()
+)
+
+
+class Input(InputRef, Generic[T]):
+    """A typed value that a step or a reactor takes.
+
+    `default` (copied for each use) or `default_factory` makes it optional; `required=False` without a default reads
+    `None`. `redact=True`: shown as `[redacted]` wherever people look. Rules are pydantic's: `gt`, `ge`, `lt`, `le`,
+    `multiple_of`, `min_length`, `max_length`, `pattern`, `max_digits`, `decimal_places`, `strict`, ...
+    Raises `DefinitionError` for an unknown rule, a type pydantic cannot validate, or a default that breaks the rules.
+    """
+
+    @overload
+    def __init__(
+        self: Input[T | None], type: type[T], /, *, required: Literal[False], redact: bool = ..., **rules: Any
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Input[T | None], type: type[T], /, *, default: None, required: bool = ..., redact: bool = ..., **rules: Any
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Input[T], type: type[T], /, *, default: T = ..., required: bool = ..., redact: bool = ..., **rules: Any
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Input[Any], type: Any, /, *, default: Any = ..., required: bool = ..., redact: bool = ..., **rules: Any
+    ) -> None: ...
+    def __init__(
+        self,
+        type: Any,
+        /,
+        *,
+        default: Any = NO_DEFAULT,
+        required: bool = True,
+        redact: bool = False,
+        **rules: Any,
+    ) -> None:
+        super().__init__("")
+        self.owner: type[Any] | None = None
+        self.other_names: list[str] = []
+        factory = rules.pop("default_factory", None)
+        _check_rules(type, rules)
+        if factory is not None and (default is not NO_DEFAULT or not callable(factory)):
+            raise DefinitionError(f"{_call(type)}: default_factory takes a function, and excludes default=.")
+        self.definition = InputDefinition(
+            name="",
+            type=type,
+            required=required is True and default is NO_DEFAULT and factory is None,
+            default=default,
+            factory=factory,
+            redact=redact,
+            nullable=not required or default is None,
+            rules=MappingProxyType(rules),
+            adapter=_adapter(type, rules),
+        )
+        self.definition.check_default()
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        # Verified when the owner is compiled: an error raised here would come out wrapped.
+        if self.name:
+            self.other_names.append(name)
+            return
+        self.name, self.owner = name, owner
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any]) -> T: ...
+    def __get__(self, instance: object | None, owner: type[Any]) -> Self | T:
+        # Values live in the instance's __dict__, which wins over this (a non-data descriptor); so here there is none.
+        if instance is None:
+            return self
+        raise AttributeError(f"{owner.__name__}.{self.name} has no value: this step was built without that input.")
+
+    def __repr__(self) -> str:
+        return self.name or _call(self.definition.type)
+
+    def read(self, scope: Scope) -> Any:
+        return scope.input(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class InputDefinition:
+    """One input, compiled. `nullable`: `None` is taken as it is, whatever the type."""
+
+    name: str
+    type: Any
+    required: bool
+    default: Any
+    factory: Any
+    redact: bool
+    nullable: bool
+    rules: Mapping[str, Any]
+    adapter: TypeAdapter[Any] = field(repr=False, compare=False)
+
+    def check_default(self) -> None:
+        """Refuse a default that its own declaration would refuse."""
+        if self.default is NO_DEFAULT or (self.default is None and self.nullable):
+            return
+        try:
+            self.adapter.validate_python(copy.deepcopy(self.default))
+        except ValidationError as error:
+            problem = ", ".join(_problems(error, redact=False))
+            raise DefinitionError(
+                f"{_call(self.type, self.rules)}: the default {self.default!r} breaks the input's own rules: {problem}."
+            ) from None
+
+    def absent(self) -> Any:
+        """The value when none is given."""
+        if self.factory is not None:
+            return self.validated(self.factory())
+        if self.default is NO_DEFAULT or self.default is None:
+            return None
+        return self.validated(copy.deepcopy(self.default))
+
+    def validated(self, value: Any) -> Any:
+        """The coerced value. Raises pydantic's `ValidationError`."""
+        if value is None and self.nullable:
+            return None
+        return self.adapter.validate_python(value)
+
+    @property
+    def type_label(self) -> str:
+        """The type as people write it: `int`, `list[dict]`, `Decimal`."""
+        return _type_label(self.type)
+
+    def json_schema(self) -> dict[str, Any]:
+        """JSON Schema of the value; empty for a type that has none."""
+        try:
+            return self.adapter.json_schema()
+        except PydanticUserError:
+            return {}
+
+
+@dataclass(frozen=True, slots=True)
+class InputSchema:
+    """All inputs of one owner, by name."""
+
+    owner: str
+    fields: Mapping[str, InputDefinition]
+
+    @property
+    def redacted(self) -> frozenset[str]:
+        """Names of those that are not to be shown."""
+        return frozenset(name for name, definition in self.fields.items() if definition.redact)
+
+    def validate(self, values: Mapping[str, Any], absent: Collection[str] = frozenset()) -> dict[str, Any]:
+        """The values coerced, defaults applied, in declaration order.
+
+        Names in `absent` (arguments read from skipped steps) read `None` whatever their type. Raises
+        `InputValidationError` with every problem at once; unknown names are problems too.
+        """
+        problems = {name: [f"unknown input.{did_you_mean(name, self.fields)}"] for name in values if name not in self.fields}
+        found: dict[str, Any] = {}
+        for name, definition in self.fields.items():
+            try:
+                found[name] = _value(definition, values, absent)
+            except ValidationError as error:
+                problems[name] = _problems(error, redact=definition.redact)
+            except TypeError as error:  # pydantic's answer to a rule that does not fit the value's type
+                problems[name] = ["is not valid" if definition.redact else str(error)]
+        if problems:
+            raise InputValidationError(owner=self.owner, fields=problems)
+        return found
+
+
+def _value(definition: InputDefinition, values: Mapping[str, Any], absent: Collection[str]) -> Any:
+    if definition.name in absent:
+        return None
+    if definition.name in values:
+        return definition.validated(values[definition.name])
+    if definition.required:
+        raise ValidationError.from_exception_data(definition.name, [{"type": "missing", "loc": (), "input": None}])
+    return definition.absent()
+
+
+def schema_of(owner: type[Any], label: str, reserved: Iterable[str] = ()) -> InputSchema:
+    """Collect the inputs a class declares and inherits (base classes first). `name = None` takes an inherited one away."""
+    fields: dict[str, InputDefinition] = {}
+    for cls in reversed(owner.__mro__):
+        for name, value in vars(cls).items():
+            if isinstance(value, Input):
+                _check_name(label, name, value, reserved)
+                fields[name] = _named(value.definition, name)
+            elif name in fields:
+                del fields[name]
+    return InputSchema(owner=label, fields=MappingProxyType(fields))
+
+
+def schema_from_types(owner: str, types: Mapping[str, Any]) -> InputSchema:
+    """A schema from a plain mapping of name to type (or to an `Input`), as an interrupt's payload has it."""
+    fields = {
+        name: _named((value if isinstance(value, Input) else Input[Any](value)).definition, name)
+        for name, value in types.items()
+    }
+    return InputSchema(owner=owner, fields=MappingProxyType(fields))
+
+
+def _named(definition: InputDefinition, name: str) -> InputDefinition:
+    values = {key: getattr(definition, key) for key in definition.__dataclass_fields__}
+    return InputDefinition(**{**values, "name": name})
+
+
+def _check_name(label: str, name: str, value: Input[Any], reserved: Iterable[str]) -> None:
+    if name in frozenset(reserved) or name.startswith("_"):
+        raise DefinitionError(
+            f"{label}: an input cannot be named {name!r}: that name is taken by the class itself. Choose another."
+        )
+    if value.other_names:
+        names = ", ".join(repr(other) for other in (value.name, *value.other_names))
+        raise DefinitionError(f"{label}: one Input object stands under several names ({names}); write an Input for each.")
+
+
+def _check_rules(type_: Any, rules: Mapping[str, Any]) -> None:
+    if isinstance(type_, str):
+        raise DefinitionError(f"Input({type_!r}): the type is a text; give the type itself, as in Input(int).")
+    if isinstance(type_, Reference):
+        raise DefinitionError(f"Input({type_!r}): an input takes a type, not another reference.")
+    for rule in rules:
+        if rule not in RULES and rule != "default_factory":
+            raise DefinitionError(f"{_call(type_)}: there is no rule {rule!r}.{did_you_mean(rule, RULES)}")
+
+
+def _adapter(type_: Any, rules: Mapping[str, Any]) -> TypeAdapter[Any]:
+    annotated = Annotated[type_, Field(**rules)] if rules else type_
+    try:
+        adapter = _built(annotated)
+    except Exception as error:
+        raise DefinitionError(f"{_call(type_, rules)}: pydantic cannot validate this: {error}") from error
+    # A rule that a plain type does not know becomes a check after it, which would only fail on the first value.
+    if rules and type_ in _PLAIN and str(adapter.core_schema.get("type", "")).startswith("function"):
+        raise DefinitionError(f"{_call(type_, rules)}: these rules do not go together with {_type_label(type_)}.")
+    return adapter
+
+
+_PLAIN: Final[tuple[Any, ...]] = (int, float, str, bytes, bool, list, dict, set, tuple)
+
+
+def _built(annotated: Any) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(annotated, config=ConfigDict(arbitrary_types_allowed=True))
+    except PydanticUserError as error:
+        if error.code != "type-adapter-config-unused":
+            raise
+        return TypeAdapter(annotated)
+
+
+def _problems(error: ValidationError, *, redact: bool) -> list[str]:
+    """pydantic's sentences, with the place inside the value; a redacted value's are not repeated (they may quote it)."""
+    if redact and not all(detail["type"] == "missing" for detail in error.errors(include_url=False, include_input=False)):
+        return ["is not valid"]
+    texts = []
+    for detail in error.errors(include_url=False, include_input=False, include_context=False):
+        place = ".".join(str(part) for part in detail["loc"])
+        texts.append(f"{place}: {detail['msg']}" if place else detail["msg"])
+    return texts
+
+
+def _type_label(type_: Any) -> str:
+    return type_.__name__ if isinstance(type_, type) and not getattr(type_, "__args__", None) else str(type_)
+
+
+def _call(type_: Any, rules: Mapping[str, Any] = MappingProxyType({})) -> str:
+    return f"Input({', '.join([_type_label(type_), *(f'{name}={value!r}' for name, value in rules.items())])})"

@@ -1,0 +1,77 @@
+"""Checks of single options, each ending in a `DefinitionError` that names the place, the option, the value and the range.
+
+Durations are seconds (int or float) or a `timedelta`; they come out as float seconds.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from reactor_coord.declare.suggest import did_you_mean
+from reactor_coord.errors import DefinitionError
+
+MIN_TTL = 0.1
+MAX_SECONDS = 10 * 365 * 86400.0
+
+
+def bad(place: str, option: str, value: object, rule: str) -> DefinitionError:
+    """The error for one wrong option: `with_lock(ttl=0): ttl must be ...`."""
+    return DefinitionError(f"{place}({option}={value!r}): {option} {rule}")
+
+
+def seconds(place: str, option: str, value: Any, *, minimum: float = 0.0, above: bool = False) -> float:
+    """A duration in seconds, at least `minimum` (strictly above it with `above`), finite."""
+    number = value.total_seconds() if isinstance(value, dt.timedelta) else value
+    limit = f"above {minimum:g}" if above else f"of at least {minimum:g}"
+    rule = f"must be a number of seconds or a timedelta {limit}"
+    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+        raise bad(place, option, value, f"{rule}; {_hint(value)}.")
+    if number < minimum or (above and number == minimum):
+        raise bad(place, option, value, f"{rule}.")
+    if number > MAX_SECONDS:
+        raise bad(place, option, value, "is longer than ten years; give a duration, not a point in time.")
+    return float(number)
+
+
+def _hint(value: object) -> str:
+    if value is None:
+        return "a hold always ends by itself, None would never"
+    return f"this is {type(value).__name__ if not isinstance(value, float) else value}"
+
+
+def optional_seconds(place: str, option: str, value: Any, *, minimum: float = 0.0, above: bool = False) -> float | None:
+    """The same, `None` allowed."""
+    return None if value is None else seconds(place, option, value, minimum=minimum, above=above)
+
+
+def count(place: str, option: str, value: Any, *, minimum: int = 1) -> int:
+    """A whole number of at least `minimum`; `True` is not one."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise bad(place, option, value, f"must be a whole number of at least {minimum}.")
+    return value
+
+
+def whole(place: str, option: str, value: Any) -> int:
+    """Any whole number; `True` is not one."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise bad(place, option, value, "must be a whole number.")
+    return value
+
+
+def flag(place: str, option: str, value: Any) -> bool:
+    """True or False, nothing that merely looks like it."""
+    if not isinstance(value, bool):
+        raise bad(place, option, value, "must be True or False.")
+    return value
+
+
+def choice(place: str, option: str, value: Any, allowed: Iterable[str]) -> str:
+    """One of the allowed words."""
+    words = tuple(allowed)
+    if value not in words or not isinstance(value, str):
+        suggestion = did_you_mean(value, words) if isinstance(value, str) else ""
+        raise bad(place, option, value, f"must be one of {', '.join(map(repr, words))}.{suggestion}")
+    return value
