@@ -1,7 +1,6 @@
 """The project's `REACTOR_COORD` dict as typed, validated settings.
 
-`settings()` is what code reads; `problems()` is what `checks.py` reports. Keys of the dict are upper case, attributes
-lower case: `REACTOR_COORD = {"LEASE_TTL": 30}` reads as `settings().lease_ttl == 30.0`.
+`settings()` is what code reads (`settings().LEASE_TTL`, one spelling everywhere); `problems()` is what `checks.py` reports.
 """
 
 from __future__ import annotations
@@ -87,26 +86,26 @@ def _setting(default: Any, rule: Rule) -> Any:
 class Settings:
     """Every setting with its default. Times are seconds."""
 
-    redis_alias: str = _setting("default", _text)
-    key_prefix: str = _setting("rc", _prefix)
-    queue: str | None = _setting(None, _maybe(_text))
-    snooze_base_delay: float = _setting(5.0, _SECONDS)
-    snooze_max_delay: float = _setting(60.0, _SECONDS)
-    snooze_jitter: float = _setting(5.0, _SECONDS_OR_NONE_AT_ALL)
-    snooze_max_attempts: int | None = _setting(20, _maybe(_COUNT))
-    handoff_grace: float = _setting(2.0, _SECONDS)
-    lease_ttl: float = _setting(60.0, _SECONDS)
-    sweep_interval: float = _setting(5.0, _SECONDS)
-    retention_days: float | None = _setting(30.0, _maybe(_SECONDS))
-    max_payload_bytes: int = _setting(1_000_000, _number(least=1_000, whole=True))
-    max_worker_losses: int = _setting(3, _COUNT)
-    async_wait_timeout: float = _setting(30.0, _SECONDS_OR_NONE_AT_ALL)
-    async_park_timeout: float = _setting(3600.0, _SECONDS)
-    rate_limits: Mapping[str, Mapping[str, int]] = field(
+    REDIS_ALIAS: str = _setting("default", _text)
+    KEY_PREFIX: str = _setting("rc", _prefix)
+    QUEUE: str | None = _setting(None, _maybe(_text))
+    SNOOZE_BASE_DELAY: float = _setting(5.0, _SECONDS)
+    SNOOZE_MAX_DELAY: float = _setting(60.0, _SECONDS)
+    SNOOZE_JITTER: float = _setting(5.0, _SECONDS_OR_NONE_AT_ALL)
+    SNOOZE_MAX_ATTEMPTS: int | None = _setting(20, _maybe(_COUNT))
+    HANDOFF_GRACE: float = _setting(2.0, _SECONDS)
+    LEASE_TTL: float = _setting(60.0, _SECONDS)
+    SWEEP_INTERVAL: float = _setting(5.0, _SECONDS)
+    RETENTION_DAYS: float | None = _setting(30.0, _maybe(_SECONDS))
+    MAX_PAYLOAD_BYTES: int = _setting(1_000_000, _number(least=1_000, whole=True))
+    MAX_WORKER_LOSSES: int = _setting(3, _COUNT)
+    ASYNC_WAIT_TIMEOUT: float = _setting(30.0, _SECONDS_OR_NONE_AT_ALL)
+    ASYNC_PARK_TIMEOUT: float = _setting(3600.0, _SECONDS)
+    RATE_LIMITS: Mapping[str, Mapping[str, int]] = field(
         default_factory=lambda: MappingProxyType({}), metadata={"rule": _rate_limits}
     )
-    api_permission_classes: Sequence[str] = _setting(("rest_framework.permissions.IsAdminUser",), _dotted_paths)
-    dispatcher: str = _setting("reactor_coord.workers.dispatcher.CeleryDispatcher", _dotted_path)
+    API_PERMISSION_CLASSES: Sequence[str] = _setting(("rest_framework.permissions.IsAdminUser",), _dotted_paths)
+    DISPATCHER: str = _setting("reactor_coord.workers.dispatcher.CeleryDispatcher", _dotted_path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ class Problem:
     hint: str
 
 
-RULES: Mapping[str, Rule] = {each.name.upper(): each.metadata["rule"] for each in fields(Settings)}
+RULES: Mapping[str, Rule] = {each.name: each.metadata["rule"] for each in fields(Settings)}
 _FLOATS = frozenset(each.name for each in fields(Settings) if "float" in str(each.type))
 
 
@@ -145,12 +144,12 @@ def _problem(key: str, value: object) -> Problem | None:
 def _together(raw: Mapping[str, Any]) -> list[Problem]:
     got = _build(raw)
     found = []
-    if got.snooze_max_delay < got.snooze_base_delay:
+    if got.SNOOZE_MAX_DELAY < got.SNOOZE_BASE_DELAY:
         found.append(
             Problem(
                 "together",
-                f"{SETTING}['SNOOZE_MAX_DELAY'] ({got.snooze_max_delay:g}) is less than 'SNOOZE_BASE_DELAY' "
-                f"({got.snooze_base_delay:g}).",
+                f"{SETTING}['SNOOZE_MAX_DELAY'] ({got.SNOOZE_MAX_DELAY:g}) is less than 'SNOOZE_BASE_DELAY' "
+                f"({got.SNOOZE_BASE_DELAY:g}).",
                 "Raise SNOOZE_MAX_DELAY or lower SNOOZE_BASE_DELAY.",
             )
         )
@@ -158,7 +157,7 @@ def _together(raw: Mapping[str, Any]) -> list[Problem]:
 
 
 def _build(raw: Mapping[str, Any]) -> Settings:
-    values = {key.lower(): value for key, value in raw.items()}
+    values = dict(raw)
     for name in _FLOATS & values.keys():
         values[name] = None if values[name] is None else float(values[name])
     return Settings(**values)
@@ -184,5 +183,5 @@ def _forget(*, setting: str, **_: object) -> None:
 
 
 DEFAULTS: Mapping[str, object] = {
-    each.name.upper(): each.default if each.default is not MISSING else {} for each in fields(Settings)
+    each.name: each.default if each.default is not MISSING else {} for each in fields(Settings)
 }

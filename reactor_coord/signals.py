@@ -2,15 +2,12 @@
 
 Every signal is sent with the same keyword arguments: `kind` (an `EventKind`), `reactor`, `step`, `primitive`, `key`,
 `holder` (strings, empty where they do not apply), `execution` and `root` (ids as strings), `data` (a dict) and `at` (an
-aware datetime). The sender is the `EventKind`. They are sent after the fact was committed; a receiver that raises is logged
-and changes nothing.
+aware datetime). The sender is the reactor's class, or nothing. A receiver that raises is logged and changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
 
 from django.dispatch import Signal
 
@@ -75,32 +72,3 @@ SIGNALS: Mapping[EventKind, Signal] = {
     EventKind.OPERATOR: operator_acted,
     EventKind.PROGRESS: step_progress,
 }
-
-
-def announce(
-    kind: EventKind,
-    *,
-    execution: str,
-    root: str,
-    at: datetime,
-    reactor: str = "",
-    step: str = "",
-    primitive: str = "",
-    key: str = "",
-    holder: str = "",
-    data: Mapping[str, Any] | None = None,
-) -> None:
-    """Send the signal of `kind`. Never raises for a receiver's sake: Django logs what a receiver raised."""
-    SIGNALS[kind].send_robust(
-        sender=kind,
-        kind=kind,
-        reactor=reactor,
-        step=step,
-        primitive=primitive,
-        key=key,
-        holder=holder,
-        execution=execution,
-        root=root,
-        data=dict(data or {}),
-        at=at,
-    )

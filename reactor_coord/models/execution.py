@@ -25,7 +25,9 @@ class Execution(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     reactor = models.CharField(max_length=255, help_text="Dotted path of the reactor class.")
     label = models.CharField(max_length=255, blank=True, default="", help_text="The class's own name.")
-    fingerprint = models.CharField(max_length=64, blank=True, default="", help_text="Of the definition it started with.")
+    fingerprint = models.CharField(
+        max_length=64, blank=True, default="", help_text="Of the definition it started with."
+    )
     status = models.CharField(max_length=20, choices=choices(ExecutionStatus), default=ExecutionStatus.READY.value)
     mode = models.CharField(max_length=10, choices=choices(Mode), default=Mode.WORKER.value)
     inputs = models.JSONField(default=dict, blank=True)

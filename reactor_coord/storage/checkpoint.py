@@ -93,12 +93,7 @@ def _write_with_orm(
 
 
 def _lease_lost(root_id: UUID, token: str) -> LeaseLost:
-    return LeaseLost(
-        f"Execution {root_id} is no longer run under this lease: another worker has it, or it is over. "
-        "Nothing was written.",
-        execution=str(root_id),
-        token=token,
-    )
+    return LeaseLost(execution_id=str(root_id), token=token)
 
 
 def insert_executions(using: str, executions: list[Execution]) -> None:

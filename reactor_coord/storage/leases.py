@@ -9,7 +9,6 @@ from uuid import UUID, uuid4
 
 from django.db import connections
 from django.db.models import F
-from django.db.models.functions import Coalesce
 
 from reactor_coord.conf import settings
 from reactor_coord.engine.states import LEASED, WAITING, ExecutionStatus
@@ -24,7 +23,7 @@ def claim(execution_id: UUID | str, *, worker: str) -> Execution | None:
     """Take a ready, parked, or deserted rolling-back root for this worker, under a fresh lease; `None` if it is not to be had.
 
     A ready or parked one becomes running, a rolling-back one stays so. The mark of an earlier wake is cleared: this claim
-    answers it. What it waited on is still in the row, for the runner to read and clear.
+    answers it. What it waited on is still in the row, and `started_at` untouched, for the runner to read and change.
     """
     using = clock.alias()
     token = uuid4().hex
@@ -34,11 +33,10 @@ def claim(execution_id: UUID | str, *, worker: str) -> Execution | None:
     free = Execution.objects.using(using).filter(pk=execution_id, root_id=F("id"), lease_token="")
     changes = {
         "lease_token": token,
-        "lease_expires_at": clock.now(using, plus=settings().lease_ttl),
+        "lease_expires_at": clock.now(using, plus=settings().LEASE_TTL),
         "worker": clean_text(worker)[:255],
         "wake_requested": False,
         "looks": 0,
-        "started_at": Coalesce(F("started_at"), present),
         "updated_at": present,
     }
     claimed = free.filter(status__in=values(WAITING)).update(
@@ -57,7 +55,6 @@ UPDATE {table} SET
     worker = %s,
     wake_requested = false,
     looks = 0,
-    started_at = COALESCE(started_at, clock_timestamp()),
     updated_at = clock_timestamp()
 WHERE id = %s AND root_id = id AND lease_token = '' AND status IN ({claimable})
 RETURNING *
@@ -71,7 +68,7 @@ def _claim_returning(using: str, execution_id: UUID | str, token: str, worker: s
         rolling_back=ExecutionStatus.ROLLING_BACK.value,
         claimable=", ".join(f"'{status}'" for status in CLAIMABLE),
     )
-    parameters = (token, settings().lease_ttl, worker, str(execution_id))
+    parameters = (token, settings().LEASE_TTL, worker, str(execution_id))
     rows = Execution.objects.using(using).raw(statement, parameters)
     return next(iter(rows), None)
 
@@ -94,7 +91,7 @@ def renew(execution_id: UUID | str, token: str, ttl: float | None = None) -> boo
     """
     using = clock.alias()
     rows = Execution.objects.using(using).filter(pk=execution_id)
-    expires = clock.now(using, plus=settings().lease_ttl if ttl is None else ttl)
+    expires = clock.now(using, plus=settings().LEASE_TTL if ttl is None else ttl)
     if rows.filter(lease_token=token).update(lease_expires_at=expires):
         return True
     return False if rows.exists() else None

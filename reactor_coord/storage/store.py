@@ -112,7 +112,7 @@ def _row(using: str, new: NewExecution) -> Execution:
         raise ValueError(f"An idempotency key has at most 255 characters; this one has {len(new.idempotency_key)}.")
     resume_at = new.resume_at
     if resume_at is None and new.status == ExecutionStatus.READY:
-        resume_at = timezone.now() + timedelta(seconds=2 * settings().sweep_interval)
+        resume_at = timezone.now() + timedelta(seconds=2 * settings().SWEEP_INTERVAL)
     row = Execution(
         id=new.id,
         reactor=new.reactor,
@@ -135,8 +135,7 @@ def _row(using: str, new: NewExecution) -> Execution:
         row.status = ExecutionStatus.RUNNING.value
         row.worker = new.worker
         row.lease_token = uuid4().hex
-        row.lease_expires_at = present + timedelta(seconds=settings().lease_ttl)
-        row.started_at = present
+        row.lease_expires_at = present + timedelta(seconds=settings().LEASE_TTL)
         row.resume_at = None
     for name, value in row_values(row).items():
         setattr(row, name, value)
@@ -158,9 +157,11 @@ def load(execution_id: UUID | str) -> Execution | None:
     return Execution.objects.using(clock.alias()).filter(pk=execution_id).first()
 
 
-def load_tree(root_id: UUID | str) -> list[Execution]:
-    """The root and all executions composed under it, the root first, in the order in which they began."""
-    return list(Execution.objects.using(clock.alias()).filter(root_id=root_id).order_by("id"))
+def load_tree(root_id: UUID | str) -> tuple[list[Execution], list[StepRun]]:
+    """The root and all executions composed under it, in the order in which they began, and their step runs. Two queries."""
+    using = clock.alias()
+    executions = list(Execution.objects.using(using).filter(root_id=root_id).order_by("id"))
+    return executions, list(StepRun.objects.using(using).filter(execution__root_id=root_id))
 
 
 def step_runs(execution_ids: Iterable[UUID | str]) -> list[StepRun]:

@@ -133,5 +133,3 @@ def push_look(seen: Due, after: float) -> bool:
     )
     next_look = max(seen.resume_at, present) + timedelta(seconds=after)
     return bool(unchanged.update(looks=F("looks") + 1, resume_at=next_look))
-
-
