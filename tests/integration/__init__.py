@@ -1,0 +1,1 @@
+"""Store, runner, admin and API, in process."""

@@ -1,0 +1,1 @@
+"""What only our own tests need; what users need as well lives in `reactor_coord.testing`."""
