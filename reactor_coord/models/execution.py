@@ -40,7 +40,7 @@ class Execution(models.Model):
     parent_step = models.CharField(max_length=255, blank=True, default="")
     element_index = models.IntegerField(null=True, blank=True)
 
-    idempotency_key = models.CharField(max_length=255, null=True, blank=True)  # noqa: DJ001 - null means none given
+    idempotency_key = models.CharField(max_length=255, null=True, blank=True)
     queue = models.CharField(max_length=255, blank=True, default="")
     tags = models.JSONField(default=dict, blank=True)
 
