@@ -1,0 +1,1 @@
+"""Accounts, a ledger, and two workflows on them: `Payment` and `Transfer` in `reactors.py`."""
