@@ -1,0 +1,14 @@
+"""Holds and lines in Redis: one primitive a file, one atomic operation a Lua file.
+
+It knows owners, claims and keys as strings, and says whom to wake; what an execution is, and how it is woken, is left to
+the runtime. Importing it opens no connection and starts no thread.
+"""
+
+from __future__ import annotations
+
+from reactor_coord.coordination.lock import Locks
+from reactor_coord.coordination.process import locks
+from reactor_coord.coordination.types import HeldKey, Holder, Refused, Requester, Taken
+from reactor_coord.coordination.wakes import set_waker
+
+__all__ = ["HeldKey", "Holder", "Locks", "Refused", "Requester", "Taken", "locks", "set_waker"]

@@ -1,0 +1,200 @@
+"""Scripts and commands sent on connections of the user's own django-redis pool, past the client object.
+
+The client costs more than the scripts it sends (a third of a lock taken and given back), so `EVALSHA` goes out on a
+connection borrowed from its pool. Care is taken here, once: the connection goes back on every path and is cut when its
+reply is late or broken; a script the server forgot is sent again with its text; a connection that turns out to be dead
+is tried once more, which is safe because every script is idempotent by its token. Whatever is wrong with Redis is a
+`CoordinationUnavailable` with the cause chained: `IGNORE_EXCEPTIONS`, prefixes, versions and compressors of the cache have
+no say. Clients without a pool of their own (a cluster) are asked through their methods.
+
+Opens nothing before the first call. Safe over a fork: the pool, and `Blocking` here, begin anew in a child.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from redis import exceptions
+
+from reactor_coord.coordination.scripts import Script
+from reactor_coord.errors import CoordinationUnavailable
+
+REPLY_TIMEOUT = 5.0
+"""Seconds to wait for a reply where the project sets no `socket_timeout`: nothing here may hang for ever."""
+
+_FAILURES = (exceptions.RedisError, OSError)
+
+Argument = bytes | str | int
+
+
+class Connection:
+    """Redis behind one alias of `CACHES`."""
+
+    def __init__(self, alias: str = "default") -> None:
+        self.alias = alias
+        self._client: Any = None
+        self._pool: Any = None
+        self.blocking = Blocking(self)
+
+    @property
+    def client(self) -> Any:
+        """django-redis' raw client, with the user's options."""
+        if self._client is None:
+            from django_redis import get_redis_connection
+
+            self._client = get_redis_connection(self.alias)
+        return self._client
+
+    @property
+    def is_cluster(self) -> bool:
+        return self.pool is None
+
+    @property
+    def pool(self) -> Any:
+        """The client's pool; `None` for a client that has none, as a cluster's has one for each node."""
+        if self._pool is None:
+            self._pool = getattr(self.client, "connection_pool", None)
+        return self._pool
+
+    def run(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument], timeout: float | None = None) -> Any:
+        """Run a script: one round trip. `timeout` bounds the wait for the reply below the project's own setting."""
+        pool = self._pool if self._pool is not None else self.pool
+        if pool is None:
+            return self._run_through_client(script, keys, args)
+        try:
+            connection = pool.get_connection()
+        except _FAILURES as error:
+            raise CoordinationUnavailable(reason=_reason(error), sent=False) from error
+        try:
+            return _converse(connection, script, keys, args, timeout)
+        except _FAILURES as error:
+            raise CoordinationUnavailable(reason=_reason(error)) from error
+        finally:
+            pool.release(connection)
+
+    def commands(self, *commands: tuple[Argument, ...]) -> list[Any]:
+        """Send plain commands as one pipeline (no transaction): one round trip, on a cluster one for each node."""
+        if not commands:
+            return []
+        try:
+            pipeline = self.client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            return list(pipeline.execute())
+        except _FAILURES as error:
+            raise CoordinationUnavailable(reason=_reason(error)) from error
+
+    def _run_through_client(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Any:
+        try:
+            try:
+                return self.client.evalsha(script.sha.decode(), len(keys), *keys, *args)
+            except exceptions.NoScriptError:
+                return self.client.eval(script.text, len(keys), *keys, *args)
+        except _FAILURES as error:
+            raise CoordinationUnavailable(reason=_reason(error)) from error
+
+
+def _converse(
+    connection: Any, script: Script, keys: Sequence[bytes], args: Sequence[Argument], timeout: float | None
+) -> Any:
+    try:
+        return _ask(connection, script, keys, args, timeout)
+    except exceptions.TimeoutError:
+        raise  # the caller knows what a lost reply means; waiting as long again would only hold him up
+    except (exceptions.ConnectionError, OSError):
+        connection.disconnect()
+        return _ask(connection, script, keys, args, timeout)
+
+
+def _ask(
+    connection: Any, script: Script, keys: Sequence[bytes], args: Sequence[Argument], timeout: float | None
+) -> Any:
+    connection.send_command("EVALSHA", script.sha, len(keys), *keys, *args)
+    try:
+        return _reply(connection, timeout)
+    except exceptions.NoScriptError:
+        connection.send_command("EVAL", script.text, len(keys), *keys, *args)  # which loads it as well
+        return _reply(connection, timeout)
+
+
+def _reply(connection: Any, timeout: float | None) -> Any:
+    configured = connection.socket_timeout
+    if timeout is None and configured is not None:
+        return connection.read_response(disable_decoding=True)
+    longest = min(limit for limit in (timeout, configured, REPLY_TIMEOUT) if limit is not None)
+    return connection.read_response(disable_decoding=True, timeout=longest)
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+class Blocking:
+    """Connections of our own for `BLPOP`, made like the pool's but outside it: a sleeper never takes one others need.
+
+    As many as threads have ever slept at once in this process; kept for the next sleepers.
+    """
+
+    def __init__(self, owner: Connection) -> None:
+        self._owner = owner
+        self._lock = threading.Lock()
+        self._idle: list[Any] = []
+        self._pid = os.getpid()
+
+    def pop(self, inbox: bytes, seconds: float) -> bool:
+        """Sleep until something is pushed to `inbox`, at most `seconds`. False: nothing came.
+
+        A connection that had died while idle is tried once more; then Redis counts as unavailable.
+        """
+        if self._owner.is_cluster:
+            return self._pop_through_client(inbox, seconds)
+        connection = self._borrow()
+        try:
+            try:
+                woken = _sleep_on(connection, inbox, seconds)
+            except _FAILURES:
+                connection.disconnect()
+                woken = _sleep_on(connection, inbox, seconds)
+        except _FAILURES as error:
+            connection.disconnect()
+            raise CoordinationUnavailable(reason=_reason(error)) from error
+        except BaseException:  # a time limit or Ctrl-C: the reply is still to come, so the connection is spoilt
+            connection.disconnect()
+            raise
+        self._return(connection)
+        return woken
+
+    def close(self) -> None:
+        """Close the idle ones."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.disconnect()
+
+    def _borrow(self) -> Any:
+        with self._lock:
+            if self._pid != os.getpid():  # the parent's sockets: dropped unread, never shut down
+                self._pid, self._idle = os.getpid(), []
+            if self._idle:
+                return self._idle.pop()
+        pool = self._owner.pool
+        return pool.connection_class(**pool.connection_kwargs)
+
+    def _return(self, connection: Any) -> None:
+        with self._lock:
+            if self._pid == os.getpid():
+                self._idle.append(connection)
+
+    def _pop_through_client(self, inbox: bytes, seconds: float) -> bool:
+        try:
+            return self._owner.client.blpop([inbox], timeout=min(max(seconds, 0.001), 1.0)) is not None
+        except _FAILURES as error:
+            raise CoordinationUnavailable(reason=_reason(error)) from error
+
+
+def _sleep_on(connection: Any, inbox: bytes, seconds: float) -> bool:
+    connection.send_command("BLPOP", inbox, f"{max(seconds, 0.001):.3f}")  # 0 would mean for ever
+    return connection.read_response(disable_decoding=True, timeout=seconds + REPLY_TIMEOUT) is not None

@@ -1,0 +1,143 @@
+-- What every script of the lock shares: time, fences, the index, and handing a key to the head of its line.
+--
+-- A resource is four keys of one hash tag, each with an expiry:
+--   hold     hash  owner claim state fence since count ttl execution reactor step granted_at released_by, a field
+--                  t:<token> for every acquisition that counts; of a grant also waiter, wake, from.  PEXPIRE: the lease
+--   line     zset  waiter id -> -priority * 2^40 + ticket
+--   waiters  hash  waiter id -> JSON {ticket, lapses, passed, owner, wake | inbox and deadline, since, ...}. An entry
+--                  outlives its place in the line, so that who comes late keeps its ticket
+--   meta     hash  fence (last given), ticket (last given), round (releases so far)
+-- and one index for all: zset raw key -> ms at which its hold lapses (or its line is worth a look).
+--
+-- KEYS[1] index; then hold, line, waiters, meta of each resource.  ARGV[1] hand-off grace in ms.
+-- Instants are ms of the server's clock; fences are its microseconds, below 2^53 and so exact as Lua numbers.
+local KEEP = 86400000         -- ms a line is kept after the last thing that happened to it
+local INDEX_KEEP = 2592000000 -- ms the index is kept after the last write: more than any park's horizon
+local IDLE_LOOK = 30000       -- ms to the next look at a line in which nobody can use the key now
+local LAPSES_AT_MOST = 8      -- a grant's grace doubles up to 2^8 times
+
+local clock = redis.call('TIME')
+local NOW_US = clock[1] * 1000000 + clock[2]
+local NOW = math.floor(NOW_US / 1000)
+local GRACE = tonumber(ARGV[1])
+local COUNT = (#KEYS - 1) / 4
+
+local function int(number)
+  return string.format('%.0f', number)
+end
+
+local function resource(i, raw)
+  local at = 4 * i - 2
+  return { hold = KEYS[at], line = KEYS[at + 1], waiters = KEYS[at + 2], meta = KEYS[at + 3], raw = raw }
+end
+
+local function index_at(r, at)
+  redis.call('ZADD', KEYS[1], int(at), r.raw)
+  redis.call('PEXPIRE', KEYS[1], INDEX_KEEP)
+end
+
+local function next_fence(r)
+  -- The clock makes it grow when the counter was lost, the counter when the clock went back.
+  local last = tonumber(redis.call('HGET', r.meta, 'fence') or 0)
+  local fence = math.max(last + 1, NOW_US)
+  redis.call('HSET', r.meta, 'fence', int(fence))
+  redis.call('PEXPIRE', r.meta, KEEP)
+  return int(fence)
+end
+
+local function keep_line(r)
+  if redis.call('PEXPIRE', r.line, KEEP) == 1 then
+    redis.call('PEXPIRE', r.meta, KEEP)
+  end
+  redis.call('PEXPIRE', r.waiters, KEEP)
+end
+
+local function round_of(r)
+  return tonumber(redis.call('HGET', r.meta, 'round') or 0)
+end
+
+local function read_waiter(r, id)
+  local packed = redis.call('HGET', r.waiters, id)
+  return packed and cjson.decode(packed)
+end
+
+local function write_waiter(r, id, waiter)
+  redis.call('HSET', r.waiters, id, cjson.encode(waiter))
+end
+
+local function stand_in_line(r, id, waiter)
+  write_waiter(r, id, waiter)
+  redis.call('ZADD', r.line, int(waiter.ticket - waiter.priority * 1099511627776), id)
+end
+
+local function drop_waiter(r, id)
+  if redis.call('HDEL', r.waiters, id) == 1 then
+    redis.call('ZREM', r.line, id)
+  end
+end
+
+-- The first in line who can use the key: dead inboxes are dropped on the way, those who passed in this round skipped.
+local function first_waiter(r, round)
+  local at = 0
+  while true do
+    local ids = redis.call('ZRANGE', r.line, at, at + 15)
+    if #ids == 0 then return nil end
+    for _, id in ipairs(ids) do
+      local waiter = read_waiter(r, id)
+      if not waiter or (waiter.deadline and waiter.deadline < NOW) then
+        redis.call('ZREM', r.line, id)
+        redis.call('HDEL', r.waiters, id)
+      elseif waiter.passed == round then
+        at = at + 1
+      else
+        return id, waiter
+      end
+    end
+  end
+end
+
+-- The hold is over: the head of the line has it now, or nobody. Returns the wake name of a parked head, else ''.
+-- `from` marks the grant with who caused it, so that a retry whose first reply was lost still learns whom to wake.
+local function hand_on(r, from, by, round)
+  redis.call('DEL', r.hold)
+  local id, waiter = first_waiter(r, round)
+  if not id then
+    if redis.call('EXISTS', r.line) == 1 then
+      index_at(r, NOW + IDLE_LOOK)
+    else
+      redis.call('ZREM', KEYS[1], r.raw)
+    end
+    return ''
+  end
+  local grace = math.floor(GRACE * 2 ^ math.min(waiter.lapses, LAPSES_AT_MOST))
+  waiter.lapses = waiter.lapses + 1 -- taken back when it comes in time
+  write_waiter(r, id, waiter)
+  redis.call('ZREM', r.line, id)
+  redis.call('HSET', r.hold, 'owner', waiter.owner, 'claim', '', 'state', 'granted', 'fence', next_fence(r),
+    'since', int(NOW), 'count', '0', 'ttl', int(grace), 'execution', waiter.execution, 'reactor', waiter.reactor,
+    'step', waiter.step, 'granted_at', int(NOW), 'released_by', by, 'waiter', id, 'wake', waiter.wake, 'from', from)
+  redis.call('PEXPIRE', r.hold, grace)
+  keep_line(r)
+  index_at(r, NOW + grace)
+  if waiter.inbox ~= '' then
+    redis.call('LPUSH', waiter.inbox, r.raw)
+    redis.call('PEXPIRE', waiter.inbox, math.max(grace, waiter.deadline - NOW) + 1000)
+    return ''
+  end
+  return waiter.wake
+end
+
+-- A release: a new round, in which everybody may be offered the key again.
+local function release(r, from, by)
+  local round = 0
+  if redis.call('EXISTS', r.line) == 1 then
+    round = redis.call('HINCRBY', r.meta, 'round', 1)
+  end
+  return hand_on(r, from, by, round)
+end
+
+local function add_wake(wakes, wake)
+  if wake and wake ~= '' then
+    wakes[#wakes + 1] = wake
+  end
+end
