@@ -9,16 +9,14 @@ import time
 from argparse import ArgumentParser
 from typing import Any
 
-from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
-from demo_project import place
+from demo_project import place, seed
 from demo_project.demonstration import services, show
 from reactor_coord.errors import ReactorCoordError
 from reactor_coord.testing.servers import ServerError, free_port
 
 FIRST_CHOICE = 8000
-ADMIN = "admin"
 READY_SECONDS = 20.0
 
 
@@ -49,7 +47,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _serve(self, port: int, processes: int) -> None:
-        login = _login()
+        login = seed.sow()
         web = services.Child(
             [sys.executable, "manage.py", "runserver", "--noreload", f"127.0.0.1:{port}"], place.folder() / "web.log"
         )
@@ -87,17 +85,6 @@ def _port(wanted: int | None) -> int:
             else:
                 return port
     return free_port()
-
-
-def _login() -> str:
-    """A user `admin` with the password `admin`, unless there is such a user already."""
-    users = get_user_model()._default_manager
-    if users.filter(username=ADMIN).exists():
-        return "as the user you have there (admin, password admin, if an earlier serve made it)"
-    user = get_user_model()(username=ADMIN, is_staff=True, is_superuser=True)
-    user.set_password(ADMIN)
-    user.save()
-    return "user admin, password admin"
 
 
 def _wait_for(web: services.Child, port: int) -> None:
