@@ -23,8 +23,8 @@ PYTEST := $(BIN)/python -m pytest
 existing = $(wildcard $(addprefix tests/,$(1)))
 FAST_TESTS := $(call existing,unit contract integration)
 # Beside them in the whole suite: what needs no database lane of its own.
-STILL_TESTS := $(call existing,packaging typing)
-LIVE_TESTS := $(call existing,live)
+STILL_TESTS := $(call existing,packaging typing demo)
+LIVE_TESTS := $(call existing,live demo)
 
 .PHONY: help demo serve test check lint types layers django bench fast live matrix sqlite postgres format pins clean venv
 .DEFAULT_GOAL := help
