@@ -6,23 +6,26 @@ transaction. Inside an open transaction (an atomic step's) both join it. The cal
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db import transaction
+from django.db import models, transaction
 from django.utils import timezone
 
 from reactor_coord.errors import LeaseLost
 from reactor_coord.models import Execution, StepRun, TraceEvent
-from reactor_coord.storage import clock
+from reactor_coord.storage import clock, postgresql
 from reactor_coord.storage.columns import execution_changes, row_values
 
 _STEP_RUN_KEY = ("execution", "step")
 _STEP_RUN_COLUMNS = tuple(
     each.name for each in StepRun._meta.concrete_fields if not each.primary_key and each.name not in _STEP_RUN_KEY
 )
+
+
+Row = TypeVar("Row", bound=models.Model)
 
 
 @dataclass(slots=True)
@@ -58,71 +61,78 @@ def park(root_id: UUID, token: str, batch: Batch) -> bool:
 
 
 def _write(root_id: UUID, token: str, batch: Batch, *, parking: bool) -> Saved:
-    present = timezone.now()
-    changes = {each: execution_changes(columns, present) for each, columns in batch.executions.items()}
-    root_changes = changes.pop(root_id, None) or execution_changes({}, present)
-    if parking:
-        root_changes |= {"lease_token": "", "lease_expires_at": None}
-    return _write_with_orm(root_id, token, batch, root_changes, changes, parking=parking)
-
-
-def _write_with_orm(
-    root_id: UUID,
-    token: str,
-    batch: Batch,
-    root_changes: Mapping[str, Any],
-    changes: Mapping[UUID, Mapping[str, Any]],
-    *,
-    parking: bool,
-) -> Saved:
     using = clock.alias()
-    rows = Execution.objects.using(using)
-    # The first statement writes: SQLite then never has to upgrade a read to a write, which it may refuse.
-    with transaction.atomic(using=using):
-        if not rows.filter(pk=root_id, lease_token=token).update(**root_changes):
-            raise _lease_lost(root_id, token)
-        cancel_requested, wake_pending = rows.values_list("cancel_requested", "wake_requested").get(pk=root_id)
-        if parking and wake_pending:
-            rows.filter(pk=root_id).update(wake_requested=False)
-        for execution_id, columns in changes.items():
-            rows.filter(pk=execution_id).update(**columns)
-        insert_executions(using, batch.new_executions)
-        upsert_step_runs(using, batch.step_runs)
-        insert_trace(using, batch.trace)
-    return Saved(cancel_requested, wake_pending)
+    changes = _changes(root_id, batch, parking=parking)
+    step_runs = _latest(batch.step_runs)
+    write = postgresql.write if clock.is_postgresql(using) else _write_with_orm
+    answer = write(using, root_id, token, changes, batch.new_executions, step_runs, batch.trace)
+    if answer is None:
+        raise LeaseLost(execution_id=str(root_id), token=token)
+    return Saved(*answer)
 
 
-def _lease_lost(root_id: UUID, token: str) -> LeaseLost:
-    return LeaseLost(execution_id=str(root_id), token=token)
+def _changes(root_id: UUID, batch: Batch, *, parking: bool) -> dict[UUID, dict[str, Any]]:
+    """The column changes of rows that are there already, the root's first; those of new rows go into the rows."""
+    present = timezone.now()
+    changes = {root_id: execution_changes(batch.executions.get(root_id, {}), present)}
+    changes |= {each: execution_changes(columns, present) for each, columns in batch.executions.items()}
+    for new in batch.new_executions:
+        new.root_id = new.root_id or new.pk
+        for name, value in changes.pop(new.pk, {}).items():
+            setattr(new, name, value)
+        new.created_at = new.created_at or present
+        new.updated_at = present
+    if parking:
+        changes[root_id] |= {"lease_token": "", "lease_expires_at": None, "wake_requested": False}
+    return changes
 
 
-def insert_executions(using: str, executions: list[Execution]) -> None:
-    """Insert new rows, parents before children, each with its root named."""
-    for each in executions:
-        each.root_id = each.root_id or each.pk
-        for name, value in row_values(each).items():
-            setattr(each, name, value)
-    Execution.objects.using(using).bulk_create(executions)
-
-
-def latest(step_runs: list[StepRun]) -> list[StepRun]:
-    """One row a step: the last one given. A statement may not touch a row twice."""
+def _latest(step_runs: list[StepRun]) -> list[StepRun]:
+    # A statement may not touch a row twice: of several for one step, the last counts.
     return list({(each.execution_id, each.step): each for each in step_runs}.values())
 
 
-def upsert_step_runs(using: str, step_runs: list[StepRun]) -> None:
-    """Insert or overwrite by (execution, step). The given objects keep the primary key they have, or none."""
+def _write_with_orm(
+    using: str,
+    root_id: UUID,
+    token: str,
+    changes: Mapping[UUID, Mapping[str, Any]],
+    new_executions: Sequence[Execution],
+    step_runs: Sequence[StepRun],
+    trace: Sequence[TraceEvent],
+) -> tuple[bool, bool] | None:
+    rows = Execution.objects.using(using)
+    columns = dict(changes[root_id])
+    forgets_wake = columns.pop("wake_requested", None) is False
+    # The first statement writes: SQLite then never has to upgrade a read to a write, which it may refuse.
+    with transaction.atomic(using=using):
+        if not rows.filter(pk=root_id, lease_token=token).update(**columns):
+            return None
+        answer = rows.values_list("cancel_requested", "wake_requested").get(pk=root_id)
+        if forgets_wake and answer[1]:
+            rows.filter(pk=root_id).update(wake_requested=False)
+        for execution_id, columns in changes.items():
+            if execution_id != root_id:
+                rows.filter(pk=execution_id).update(**columns)
+        rows.bulk_create(_cleaned(new_executions))
+        _upsert(using, step_runs)
+        insert_trace(using, trace)
+    return answer
+
+
+def _cleaned(new: Sequence[Row]) -> list[Row]:
+    return [type(each)(**row_values(each)) for each in new]
+
+
+def _upsert(using: str, step_runs: Sequence[StepRun]) -> None:
     # Copies without a key: one that came from the database would conflict on the key, not on (execution, step).
-    copies = [StepRun(**row_values(each, without=frozenset({"id"}))) for each in latest(step_runs)]
+    copies = [StepRun(**row_values(each, without=frozenset({"id"}))) for each in step_runs]
     if copies:
         StepRun.objects.using(using).bulk_create(
             copies, update_conflicts=True, unique_fields=list(_STEP_RUN_KEY), update_fields=list(_STEP_RUN_COLUMNS)
         )
 
 
-def insert_trace(using: str, trace: list[TraceEvent]) -> None:
+def insert_trace(using: str, trace: Sequence[TraceEvent]) -> None:
     """Append the events in the order given."""
-    for each in trace:
-        for name, value in row_values(each).items():
-            setattr(each, name, value)
-    TraceEvent.objects.using(using).bulk_create(trace)
+    TraceEvent.objects.using(using).bulk_create(_cleaned(trace))

@@ -12,7 +12,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from django.core.files.base import File
 from django.db import models
@@ -61,7 +61,7 @@ def encode(value: Any, redacted: Collection[str] = frozenset(), *, path: str = "
 
 
 def _check_size(encoded: Any, path: str) -> None:
-    if isinstance(encoded, str | None) and len(encoded or "") * 12 < 1_000:
+    if encoded is None or isinstance(encoded, bool | int | float):
         return
     size, most = (
         len(json.dumps(encoded, separators=(",", ":"), ensure_ascii=False).encode()),
@@ -92,11 +92,14 @@ class _Writer:
             return value
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise CodecError(f"{path} is nested more than {MAX_DEPTH} deep; does the value contain itself?", path=path)
+            place = path if len(path) < 200 else f"{path[:200]}…"
+            raise CodecError(
+                f"{place} is nested more than {MAX_DEPTH} deep; does the value contain itself?", path=place
+            )
         try:
             return self._tagged(value, path)
         except Unwritable as error:
-            _refuse(value, path, str(error), error)
+            raise _refusal(value, path, str(error)) from error
         finally:
             self.depth -= 1
 
@@ -123,7 +126,7 @@ class _Writer:
         for each in CLASS_KINDS:
             if each.is_class(kind):
                 return {TAG: each.tag, "type": name_of(kind), **each.write(value, nested)}
-        _refuse(value, path, _remedy(value))
+        raise _refusal(value, path, _remedy(value))
 
     def _items(self, values: Iterable[Any], path: str) -> list[Any]:
         return [self.write(each, f"{path}[{index}]") for index, each in enumerate(values)]
@@ -155,11 +158,11 @@ def _is_in_order(keys: list[str]) -> bool:
     return written == sorted(written, key=lambda key: (len(key), key))
 
 
-def _refuse(value: Any, path: str, remedy: str, cause: BaseException | None = None) -> NoReturn:
+def _refusal(value: Any, path: str, remedy: str) -> CodecError:
     kind = type(value)
     named = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     message = f"{path or 'The value'} is a {named}, which cannot be stored: {remedy}."
-    raise CodecError(message, path=path, type=named) from cause
+    return CodecError(message, path=path, type=named)
 
 
 _REMEDIES: tuple[tuple[tuple[type, ...], str], ...] = (
