@@ -10,7 +10,7 @@ import copy
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar, overload
+from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar, get_origin, overload
 
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticUndefined
@@ -257,12 +257,16 @@ def _adapter(type_: Any, rules: Mapping[str, Any]) -> TypeAdapter[Any]:
     except Exception as error:
         raise DefinitionError(f"{_call(type_, rules)}: pydantic cannot validate this: {error}") from error
     # A rule that a plain type does not know becomes a check after it, which would only fail on the first value.
-    if rules and type_ in _PLAIN and str(adapter.core_schema.get("type", "")).startswith("function"):
+    if rules and (get_origin(type_) or type_) in _PLAIN and _is_wrapped(adapter):
         raise DefinitionError(f"{_call(type_, rules)}: these rules do not go together with {_type_label(type_)}.")
     return adapter
 
 
 _PLAIN: Final[tuple[Any, ...]] = (int, float, str, bytes, bool, list, dict, set, tuple)
+
+
+def _is_wrapped(adapter: TypeAdapter[Any]) -> bool:
+    return str(adapter.core_schema.get("type", "")).startswith(("function", "chain"))
 
 
 def _built(annotated: Any) -> TypeAdapter[Any]:

@@ -1,0 +1,155 @@
+"""`Reactor`: a workflow as a class. Its body names inputs and steps; making the class compiles and verifies them.
+
+Running is the runtime's, reached through `entrance`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from reactor_coord.declare import options as check
+from reactor_coord.declare.compiler import compile_reactor
+from reactor_coord.declare.coordination import NO_COORDINATION, Declaration, check_keys
+from reactor_coord.declare.decorators import merged
+from reactor_coord.declare.definition import ReactorDefinition
+from reactor_coord.declare.entrance import RunOptions, entrance
+from reactor_coord.declare.references import Reference
+from reactor_coord.declare.registry import register
+from reactor_coord.declare.step import inherited_coordination
+from reactor_coord.errors import DefinitionError, NotRunnable
+
+if TYPE_CHECKING:
+    from reactor_coord.runtime.outcome import ExecutionHandle, Outcome
+
+
+class Reactor:
+    """Subclass it; declare inputs and steps in the body.
+
+    `returns`: the step or reference whose value it returns (default: the last step). `queue`: Celery queue of its
+    executions. `on_crash`: what becomes of an in-process run whose process died, "abort" (left to the operator) or
+    "resume". `allow_in_atomic`: it may be run, coordinated, inside an open transaction. `background_after`,
+    `background_before`: the step from which on (or up to which not) it goes on in a worker. A subclass has its base's
+    inputs and steps; a step declared again replaces the inherited one, `name = None` takes it away. Without steps it is
+    an abstract base, which does not run.
+    """
+
+    returns: ClassVar[Any] = None
+    queue: ClassVar[str | None] = None
+    on_crash: ClassVar[str] = "abort"
+    allow_in_atomic: ClassVar[bool] = False
+    background_after: ClassVar[Any] = None
+    background_before: ClassVar[Any] = None
+
+    definition: ClassVar[ReactorDefinition]
+    coordination: ClassVar[Mapping[str, Declaration]] = NO_COORDINATION
+    declared_coordination: ClassVar[Mapping[str, Declaration]] = NO_COORDINATION
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        name = type(self).__name__
+        raise DefinitionError(f"{name} is not instantiated; use {name}.run(...) or {name}.enqueue(...).")
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.declared_coordination = NO_COORDINATION
+        cls._settle(compile_reactor(cls, _RESERVED))
+
+    @classmethod
+    def coordinate(cls, declaration: Declaration) -> None:
+        """Take a declaration from a `with_*` decorator."""
+        if cls is Reactor:
+            raise DefinitionError(f"with_{declaration.primitive} goes on a subclass of Reactor, not on Reactor itself.")
+        cls.declared_coordination = merged(cls.__name__, cls.declared_coordination, declaration)
+        coordination = inherited_coordination(cls)
+        check_keys(cls.__name__, coordination, cls.definition.schema.fields)
+        cls._settle(dataclasses.replace(cls.definition, coordination=coordination))
+
+    @classmethod
+    def _settle(cls, definition: ReactorDefinition) -> None:
+        cls.definition = definition
+        cls.coordination = definition.coordination
+        if definition.steps:
+            register(definition)
+
+    @classmethod
+    def run(cls, /, **inputs: Any) -> Outcome:
+        """Run it here, now, and return its outcome. Raises `InputValidationError`; a failing step does not raise.
+
+        A busy key is waited for as its `wait` says, then its step fails with the contention error.
+        """
+        return Prepared(cls, RunOptions()).run(**inputs)
+
+    @classmethod
+    def enqueue(cls, /, **inputs: Any) -> ExecutionHandle:
+        """Run it in a Celery worker, dispatched after the caller's transaction commits. Raises `InputValidationError`."""
+        return Prepared(cls, RunOptions()).enqueue(**inputs)
+
+    @classmethod
+    def options(
+        cls,
+        /,
+        *,
+        idempotency_key: str | None = None,
+        queue: str | None = None,
+        countdown: Any = 0,
+        tags: Mapping[str, Any] | None = None,
+        allow_in_atomic: bool = False,
+    ) -> Prepared:
+        """The same reactor with options: `Payment.options(tags={"customer": 5}).enqueue(...)`.
+
+        `idempotency_key` (at most 200 characters): the first execution with it is the only one; a second call returns
+        it. `queue`: instead of the reactor's. `countdown`: seconds or a `timedelta` before it may start (`enqueue`).
+        `tags`: a mapping with text keys, stored and searchable.
+        """
+        place = f"{cls.__name__}.options"
+        for option, value in (("idempotency_key", idempotency_key), ("queue", queue)):
+            if value is not None and not (isinstance(value, str) and 0 < len(value) <= 200):
+                raise check.bad(place, option, value, "must be a text of 1 to 200 characters.")
+        if tags is not None and not (isinstance(tags, Mapping) and all(isinstance(key, str) for key in tags)):
+            raise check.bad(place, "tags", tags, "must be a mapping with text keys.")
+        return Prepared(
+            cls,
+            RunOptions(
+                idempotency_key=idempotency_key,
+                queue=queue,
+                countdown=check.seconds(place, "countdown", countdown),
+                tags=MappingProxyType(dict(tags or {})),
+                allow_in_atomic=check.flag(place, "allow_in_atomic", allow_in_atomic),
+            ),
+        )
+
+    @classmethod
+    def resume(cls, correlation_id: Any, /, *, step: str | Reference | None = None, payload: Any = None) -> ExecutionHandle:
+        """Answer an interrupt of the execution that `correlation_id` names. `step` may be left out when only one waits."""
+        name = getattr(step, "name", step) if step is not None else None
+        if name is not None:
+            cls.definition.step(str(name))
+        return entrance().resume(cls.definition, str(correlation_id), name, payload)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prepared:
+    """A reactor with the options of one run."""
+
+    reactor: type[Reactor]
+    run_options: RunOptions
+
+    def run(self, /, **inputs: Any) -> Outcome:
+        """As `Reactor.run`."""
+        return entrance().run(_runnable(self.reactor, "run"), inputs, self.run_options)
+
+    def enqueue(self, /, **inputs: Any) -> ExecutionHandle:
+        """As `Reactor.enqueue`."""
+        return entrance().enqueue(_runnable(self.reactor, "enqueue"), inputs, self.run_options)
+
+
+def _runnable(cls: type[Reactor], verb: str) -> ReactorDefinition:
+    definition: ReactorDefinition | None = getattr(cls, "definition", None)
+    if definition is None or not definition.steps:
+        raise NotRunnable(f"{cls.__name__}.{verb}(): {cls.__name__} has no steps; {verb} a subclass that has some.")
+    return definition
+
+
+_RESERVED = frozenset(name for name in dir(Reactor) if not name.startswith("_")) | {"definition", "after"}
