@@ -201,7 +201,9 @@ class DeadlockDetected(CoordinationError):
 
     def describe(self) -> str:
         ring = " -> ".join(str(link) for link in self.cycle)
-        return f"{self.place()} is in a deadlock over {self.thing()}: {ring}. Take the keys in one step, or in one order."
+        return (
+            f"{self.place()} is in a deadlock over {self.thing()}: {ring}. Take the keys in one step, or in one order."
+        )
 
 
 class CoordinationUnavailable(CoordinationError):

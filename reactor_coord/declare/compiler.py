@@ -108,7 +108,9 @@ def _check_attribute(cls: type[Reactor], attribute: str, node: StepNode, reserve
             f"{_place(cls, attribute)}: name={node.given_name!r} must be a text of letters, digits, '_' and '-', "
             "beginning with a letter, of at most 100 characters."
         )
-    if isinstance(node.given_name, str) and "name" in getattr(getattr(node.target, "inputs_schema", None), "fields", ()):
+    if isinstance(node.given_name, str) and "name" in getattr(
+        getattr(node.target, "inputs_schema", None), "fields", ()
+    ):
         raise DefinitionError(
             f"{_place(cls, attribute)}: name={node.given_name!r} could be the step's name or the input 'name' of "
             f'{node.target.__name__}; pass the input as arguments={{"name": ...}}.'  # type: ignore[union-attr]
@@ -125,7 +127,7 @@ def _check_misplaced(cls: type[Reactor], attribute: str, value: Any) -> None:
         word = f"with_{value.declaration.primitive}"
         raise DefinitionError(
             f"{cls.__name__}.{attribute} is a {word}(...) by itself; put it above a step's function or class, or into "
-            f"step(..., coordination=[{word}(...)]). As a decorator it needs its key: @{word}(\"...\")."
+            f'step(..., coordination=[{word}(...)]). As a decorator it needs its key: @{word}("...").'
         )
     if isinstance(value, Callable) and not isinstance(value, type) and marked(value):  # type: ignore[arg-type]
         raise DefinitionError(f"{cls.__name__}.{attribute} has a with_* and is no step; put @step(...) above it.")
@@ -270,12 +272,14 @@ def _references(options: Mapping[str, Any]) -> list[Reference]:
 def _returns(cls: type[Reactor], schema: InputSchema, steps: Mapping[str, StepDefinition]) -> Reference | None:
     value = cls.returns
     if value is None:
-        return StepRef(next(reversed(steps))) if steps else None
+        return StepRef(list(steps)[-1]) if steps else None
     ref = StepRef(value) if isinstance(value, str) else as_reference(value)
     place = f"{cls.__name__}.returns"
     check_roots(place, "returns", ref, cls, schema, elements=False)
     if not ref.roots():
-        raise DefinitionError(f"{place} = {value!r}: must be a step, a reference into one, or an input of {cls.__name__}.")
+        raise DefinitionError(
+            f"{place} = {value!r}: must be a step, a reference into one, or an input of {cls.__name__}."
+        )
     _check_known(place, cls, ref.steps(), steps)
     return ref
 
@@ -301,7 +305,8 @@ def _check_known(place: str, cls: type[Reactor], names: Iterable[str], steps: Ma
 
 
 def _queue(cls: type[Reactor]) -> str | None:
-    if cls.queue is not None and (not isinstance(cls.queue, str) or not cls.queue):
+    queue: Any = cls.queue
+    if queue is not None and not (isinstance(queue, str) and queue):
         raise DefinitionError(f"{cls.__name__}.queue = {cls.queue!r}: must be the name of a Celery queue, or None.")
     return cls.queue
 
@@ -326,9 +331,7 @@ def _place(cls: type[Any], step: str) -> str:
     return f"step {step!r} of {cls.__name__}"
 
 
-def _fingerprint(
-    name: str, schema: InputSchema, steps: Mapping[str, StepDefinition], returns: Reference | None
-) -> str:
+def _fingerprint(name: str, schema: InputSchema, steps: Mapping[str, StepDefinition], returns: Reference | None) -> str:
     """SHA-256 (first 16 hex digits) of what an execution under way relies on."""
     shape = {
         "name": name,

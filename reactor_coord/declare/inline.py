@@ -29,6 +29,11 @@ class Body:
     takes_all: bool
     takes_context: bool
 
+    @property
+    def name(self) -> str:
+        """The function's own name."""
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
     def subject(self, role: str, arguments: frozenset[str]) -> str | None:
         """The parameter that gets the result (of an undo) or the error (of a compensate)."""
         usual = SUBJECTS.get(role)
@@ -88,7 +93,7 @@ def inline_class(
         retry=retry,
         atomic=atomic,
     )
-    step_class = type(name, (Step,), namespace)
+    step_class: type[Step] = type(name, (Step,), namespace)
     # Set past the checks of `coordinate`: the keys read the step's arguments here, which the compiler has checked.
     step_class.declared_coordination = step_class.coordination = coordination
     return step_class

@@ -23,10 +23,11 @@ T = TypeVar("T")
 
 NO_DEFAULT: Final = PydanticUndefined
 
-RULES = frozenset(
-    "gt ge lt le multiple_of strict min_length max_length pattern allow_inf_nan max_digits decimal_places union_mode "
-    "fail_fast coerce_numbers_to_str discriminator title description examples json_schema_extra".split()
-)
+_NUMBERS = frozenset({"gt", "ge", "lt", "le", "multiple_of", "allow_inf_nan", "max_digits", "decimal_places"})
+_TEXTS = frozenset({"min_length", "max_length", "pattern", "coerce_numbers_to_str"})
+_VALIDATION = frozenset({"strict", "union_mode", "fail_fast", "discriminator"})
+_WORDS = frozenset({"title", "description", "examples", "json_schema_extra"})
+RULES = _NUMBERS | _TEXTS | _VALIDATION | _WORDS
 
 
 class Input(InputRef, Generic[T]):
@@ -44,7 +45,14 @@ class Input(InputRef, Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self: Input[T | None], type: type[T], /, *, default: None, required: bool = ..., redact: bool = ..., **rules: Any
+        self: Input[T | None],
+        type: type[T],
+        /,
+        *,
+        default: None,
+        required: bool = ...,
+        redact: bool = ...,
+        **rules: Any,
     ) -> None: ...
     @overload
     def __init__(
@@ -179,7 +187,9 @@ class InputSchema:
         Names in `absent` (arguments read from skipped steps) read `None` whatever their type. Raises
         `InputValidationError` with every problem at once; unknown names are problems too.
         """
-        problems = {name: [f"unknown input.{did_you_mean(name, self.fields)}"] for name in values if name not in self.fields}
+        problems = {
+            name: [f"unknown input.{did_you_mean(name, self.fields)}"] for name in values if name not in self.fields
+        }
         found: dict[str, Any] = {}
         for name, definition in self.fields.items():
             try:
@@ -237,7 +247,9 @@ def _check_name(label: str, name: str, value: Input[Any], reserved: Iterable[str
         )
     if value.other_names:
         names = ", ".join(repr(other) for other in (value.name, *value.other_names))
-        raise DefinitionError(f"{label}: one Input object stands under several names ({names}); write an Input for each.")
+        raise DefinitionError(
+            f"{label}: one Input object stands under several names ({names}); write an Input for each."
+        )
 
 
 def _check_rules(type_: Any, rules: Mapping[str, Any]) -> None:
@@ -280,7 +292,9 @@ def _built(annotated: Any) -> TypeAdapter[Any]:
 
 def _problems(error: ValidationError, *, redact: bool) -> list[str]:
     """pydantic's sentences, with the place inside the value; a redacted value's are not repeated (they may quote it)."""
-    if redact and not all(detail["type"] == "missing" for detail in error.errors(include_url=False, include_input=False)):
+    if redact and not all(
+        detail["type"] == "missing" for detail in error.errors(include_url=False, include_input=False)
+    ):
         return ["is not valid"]
     texts = []
     for detail in error.errors(include_url=False, include_input=False, include_context=False):

@@ -157,4 +157,6 @@ def _text(key: Key, value: Any, what: str) -> str:
 
 
 def _failed(key: Key, problem: str) -> CoordinationKeyError:
-    return CoordinationKeyError(f"The key {str(key)!r} cannot be computed: {problem}.", template=str(key), problem=problem)
+    return CoordinationKeyError(
+        f"The key {str(key)!r} cannot be computed: {problem}.", template=str(key), problem=problem
+    )

@@ -120,17 +120,19 @@ class StepNode(StepRef):
         self.declared = merged(f"{self.word} {self!r}", self.declared, declaration)
 
     def _attach(self, role: str, function: Callable[..., Any]) -> Any:
-        place = f"@{getattr(self.bodies.get('run'), 'function', self).__name__}.{role}" if self.is_inline else f"@....{role}"
         if not self.is_inline:
             target = getattr(self.target, "__name__", self.word)
-            raise DefinitionError(f"{place}: only an inline step takes it; write def {role}(self, ...) on {target} itself.")
+            raise DefinitionError(
+                f"{self.word}({target}, ...).{role}: only an inline step takes it; write def {role}(self, ...) on {target}."
+            )
+        name = self.bodies["run"].name
+        place = f"@{name}.{role}"
         if role in self.bodies:
             raise DefinitionError(f"{place} is given twice; one step has one {role}.")
         if marked(function):
             raise DefinitionError(f"{place}: with_* goes on the step; its {role} runs under the step's own holds.")
         self.bodies[role] = body_of(place, function)
-        same = getattr(function, "__name__", "") == self.bodies["run"].function.__name__
-        return self if same else Attached(role, self)
+        return self if self.bodies[role].name == name else Attached(role, self)
 
 
 _WORDS: Mapping[str, str] = {
@@ -190,7 +192,13 @@ def step(
     `name`: the step's name when the attribute's will not do. `arguments={...}`: inputs whose names are options here.
     `atomic=True` on an inline step: as on a class.
     """
-    settings: dict[str, Any] = {"after": after, "where": where, "retry": retry, "name": name, "coordination": coordination}
+    settings: dict[str, Any] = {
+        "after": after,
+        "where": where,
+        "retry": retry,
+        "name": name,
+        "coordination": coordination,
+    }
     if inspect.isclass(target):
         return StepNode("step", _step_class("step", target), inputs, more=arguments, **settings)
     if target is not None and not callable(target):
@@ -394,7 +402,9 @@ def _is_step(target: Any) -> bool:
 def _step_class(word: str, target: Any) -> type[Any]:
     if is_reactor(target):
         other = {"step": "compose", "async_step": "async_reactor"}[word]
-        raise DefinitionError(f"{word}({target.__name__}, ...): that is a reactor; write {other}({target.__name__}, ...).")
+        raise DefinitionError(
+            f"{word}({target.__name__}, ...): that is a reactor; write {other}({target.__name__}, ...)."
+        )
     if not _is_step(target) or target is Step:
         raise DefinitionError(f"{word}({_shown(target)}, ...): the first argument must be a subclass of Step.")
     return _runnable(word, target)
@@ -407,7 +417,9 @@ def _reactor_class(word: str, target: Any) -> type[Any]:
     if not is_reactor(target):
         raise DefinitionError(f"{word}({_shown(target)}, ...): the first argument must be a subclass of Reactor.")
     if not target.definition.steps:
-        raise DefinitionError(f"{word}({target.__name__}, ...): {target.__name__} has no steps; give it some, or use a subclass.")
+        raise DefinitionError(
+            f"{word}({target.__name__}, ...): {target.__name__} has no steps; give it some, or use a subclass."
+        )
     return target  # type: ignore[no-any-return]
 
 
@@ -421,7 +433,9 @@ def _either_class(word: str, target: Any) -> type[Any]:
 
 def _runnable(word: str, target: type[Any]) -> type[Any]:
     if not target.has_run:
-        raise DefinitionError(f"{word}({target.__name__}, ...): {target.__name__} has no run(self); write it, or use a subclass.")
+        raise DefinitionError(
+            f"{word}({target.__name__}, ...): {target.__name__} has no run(self); write it, or use a subclass."
+        )
     return target
 
 
@@ -430,7 +444,7 @@ def _shown(target: Any) -> str:
 
 
 def _arguments(place: str, given: Mapping[str, Any], more: Mapping[str, Any] | None) -> dict[str, Reference]:
-    if isinstance(more, Reference) or not isinstance(more, Mapping | None):
+    if more is not None and not isinstance(more, Mapping):
         raise DefinitionError(f"{place}(arguments={more!r}): arguments takes a mapping of input name to value.")
     extra = dict(more or {})
     for name in extra:

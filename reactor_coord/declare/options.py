@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from reactor_coord.declare.suggest import did_you_mean
@@ -66,6 +66,18 @@ def flag(place: str, option: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise bad(place, option, value, "must be True or False.")
     return value
+
+
+def optional_text(place: str, option: str, value: Any, *, longest: int) -> None:
+    """`None`, or a text that is neither empty nor too long."""
+    if value is not None and not (isinstance(value, str) and 0 < len(value) <= longest):
+        raise bad(place, option, value, f"must be a text of 1 to {longest} characters.")
+
+
+def mapping_of_texts(place: str, option: str, value: Any) -> None:
+    """`None`, or a mapping whose keys are texts."""
+    if value is not None and not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
+        raise bad(place, option, value, "must be a mapping with text keys.")
 
 
 def choice(place: str, option: str, value: Any, allowed: Iterable[str]) -> str:

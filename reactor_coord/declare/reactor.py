@@ -104,11 +104,9 @@ class Reactor:
         `tags`: a mapping with text keys, stored and searchable.
         """
         place = f"{cls.__name__}.options"
-        for option, value in (("idempotency_key", idempotency_key), ("queue", queue)):
-            if value is not None and not (isinstance(value, str) and 0 < len(value) <= 200):
-                raise check.bad(place, option, value, "must be a text of 1 to 200 characters.")
-        if tags is not None and not (isinstance(tags, Mapping) and all(isinstance(key, str) for key in tags)):
-            raise check.bad(place, "tags", tags, "must be a mapping with text keys.")
+        check.optional_text(place, "idempotency_key", idempotency_key, longest=200)
+        check.optional_text(place, "queue", queue, longest=200)
+        check.mapping_of_texts(place, "tags", tags)
         return Prepared(
             cls,
             RunOptions(
@@ -121,11 +119,13 @@ class Reactor:
         )
 
     @classmethod
-    def resume(cls, correlation_id: Any, /, *, step: str | Reference | None = None, payload: Any = None) -> ExecutionHandle:
+    def resume(
+        cls, correlation_id: Any, /, *, step: str | Reference | None = None, payload: Any = None
+    ) -> ExecutionHandle:
         """Answer an interrupt of the execution that `correlation_id` names. `step` may be left out when only one waits."""
-        name = getattr(step, "name", step) if step is not None else None
+        name = None if step is None else str(getattr(step, "name", step))
         if name is not None:
-            cls.definition.step(str(name))
+            cls.definition.step(name)
         return entrance().resume(cls.definition, str(correlation_id), name, payload)
 
 

@@ -70,7 +70,9 @@ def _unknown(name: str, found: list[ReactorDefinition], problem: ImportError | N
     known = tuple(sorted(_definitions))
     if found:
         names = ", ".join(definition.name for definition in found)
-        return UnknownReactor(f"{name!r} is the name of several reactors: {names}. Use the full one.", name=name, known=known)
+        return UnknownReactor(
+            f"{name!r} is the name of several reactors: {names}. Use the full one.", name=name, known=known
+        )
     if problem is not None:
         return UnknownReactor(f"{name!r} cannot be imported: {problem}.", name=name, known=known)
     labels = {definition.label for definition in all_definitions()}

@@ -113,7 +113,13 @@ class Step(Verdicts):
         return f"<{type(self).__name__}>"
 
 
-_METHODS: Mapping[str, tuple[str, ...]] = {"run": (), "guard": (), "where": (), "compensate": ("error",), "undo": ("result",)}
+_METHODS: Mapping[str, tuple[str, ...]] = {
+    "run": (),
+    "guard": (),
+    "where": (),
+    "compensate": ("error",),
+    "undo": ("result",),
+}
 
 # `after` would be the option of `step()`, never the input.
 _RESERVED = frozenset(name for name in dir(Step) if not name.startswith("_")) | {"context", "arguments", "after"}
@@ -155,7 +161,9 @@ def check_body(place: str, function: Callable[..., Any]) -> None:
 def _check_attributes(cls: type[Step]) -> None:
     name = cls.__name__
     if "__init__" in vars(cls) or "__new__" in vars(cls):
-        raise DefinitionError(f"{name} defines __init__, which is never called; declare inputs with Input(...) instead.")
+        raise DefinitionError(
+            f"{name} defines __init__, which is never called; declare inputs with Input(...) instead."
+        )
     if cls.retry is not None and not isinstance(cls.retry, Retry):
         raise DefinitionError(f"{name}.retry = {cls.retry!r}: must be a Retry, as in Retry(max_attempts=3).")
     if not isinstance(cls.atomic, bool):

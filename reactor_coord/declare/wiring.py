@@ -15,9 +15,8 @@ from reactor_coord.declare.suggest import did_you_mean
 from reactor_coord.errors import DefinitionError
 
 # Options of one word that an author may try on another: told apart from misspelt inputs.
-_OPTIONS = frozenset(
-    "retry atomic detach over batch_size concurrency fail_fast collect undo_all correlation_id payload timeout".split()
-)
+_MAP_OPTIONS = frozenset({"over", "batch_size", "concurrency", "fail_fast", "collect", "undo_all"})
+_OPTIONS = _MAP_OPTIONS | {"retry", "atomic", "detach", "correlation_id", "payload", "timeout"}
 
 
 def wire_class(
@@ -71,7 +70,7 @@ def _by_name(place: str, node: StepNode, role: str, name: str, default: Any, rea
         return InputRef(name)
     if default is not NOTHING:
         return Constant(default)
-    function = node.bodies[role].function.__name__
+    function = node.bodies[role].name
     raise DefinitionError(
         f"{place}: nothing wires the parameter {name!r} of its {role} function {function}. Either pass it, as in "
         f"@step({name}=...), or declare {name} = Input(...) on {reactor.owner}.{_meant(name, {*node.arguments, *reactor.fields})}"
@@ -93,11 +92,13 @@ def _check_read(
     read = named | where | names_read(coordination)
     for name in found:
         if name not in read:
-            function = node.bodies["run"].function.__name__
+            function = node.bodies["run"].name
             raise DefinitionError(f"{place}: {function} has no parameter {name!r}.{_offer(name, named)}")
 
 
-def wire_where(place: str, node: StepNode, reactor: InputSchema, known: Iterable[str]) -> tuple[frozenset[str], dict[str, Reference]]:
+def wire_where(
+    place: str, node: StepNode, reactor: InputSchema, known: Iterable[str]
+) -> tuple[frozenset[str], dict[str, Reference]]:
     """The arguments that `where` names, and those of them that come from the reactor's inputs by name."""
     if node.where is None:
         return frozenset(), {}
@@ -176,7 +177,9 @@ def _unknown(place: str, node: StepNode, name: str, schema: InputSchema) -> Defi
     if target is None:
         return DefinitionError(f"{place}: {node.word} takes no argument {name!r} unless where= reads it.")
     if name in _OPTIONS:
-        hint = f"declare it on {target} instead" if name in ("retry", "atomic") else "it belongs to another kind of step"
+        hint = (
+            f"declare it on {target} instead" if name in ("retry", "atomic") else "it belongs to another kind of step"
+        )
         return DefinitionError(f"{place}: {node.word} has no option {name!r}, and {target} no such input; {hint}.")
     return DefinitionError(f"{place}: {target} has no input {name!r}.{_offer(name, schema.fields)}")
 
