@@ -17,7 +17,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from reactor_coord.conf import settings
-from reactor_coord.engine.states import TERMINAL, ExecutionStatus, Mode
+from reactor_coord.engine.states import TERMINAL, ExecutionStatus, Mode, StepStatus
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.models.choices import values
 from reactor_coord.storage import clock
@@ -50,6 +50,8 @@ __all__ = [
     "push_look",
     "record",
     "renew",
+    "reopen_undos",
+    "reopen_undos",
     "request_cancel",
     "request_wake",
     "save",
@@ -207,6 +209,27 @@ def request_cancel(execution_id: UUID | str, *, reason: str = "", trace: list[Tr
             return False
         insert_trace(using, trace or [])
     return True
+
+
+def reopen_undos(root_id: UUID | str) -> int:
+    """Have an incomplete rollback's failed cleanups tried again: they become what they were before it. Answers how many."""
+    using = clock.alias()
+    runs = StepRun.objects.using(using).filter(execution__root_id=root_id)
+    undone = runs.filter(status=StepStatus.UNDO_FAILED.value).update(
+        status=StepStatus.SUCCEEDED.value, rollback_failure=None
+    )
+    return undone + runs.filter(rollback_failure__isnull=False).update(rollback_failure=None)
+
+
+def reopen_undos(root_id: UUID | str) -> int:
+    """Make what a tree's rollback could not clean up open again, and only that. Returns how many; belongs into a transaction
+    with the `change` that starts the rollback anew."""
+    runs = StepRun.objects.using(clock.alias()).filter(execution__root_id=root_id)
+    reopened = runs.filter(status=StepStatus.UNDO_FAILED.value).update(
+        status=StepStatus.SUCCEEDED.value, rollback_failure=None
+    )
+    # A failed step whose compensation failed keeps its status.
+    return reopened + runs.filter(rollback_failure__isnull=False).update(rollback_failure=None)
 
 
 def prune(before: datetime, limit: int = 500) -> int:
