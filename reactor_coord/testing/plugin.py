@@ -9,14 +9,12 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_django.fixtures import SettingsWrapper
-
     from reactor_coord.testing.dispatches import Dispatches
     from reactor_coord.testing.recorder import Recorder
     from reactor_coord.testing.worker import LiveWorker
@@ -35,7 +33,7 @@ def live_worker_app() -> str:
 
 
 @pytest.fixture
-def reactor_settings(settings: SettingsWrapper) -> Callable[..., None]:
+def reactor_settings(settings: Any) -> Callable[..., None]:
     """Lay values over `REACTOR_COORD` for this test: `reactor_settings(SNOOZE_BASE_DELAY=60)`."""
 
     def lay_over(**values: Any) -> None:
@@ -141,7 +139,7 @@ def shared_worker(request: pytest.FixtureRequest, live_worker_app: str, django_d
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failed test shows what its workers wrote."""
     report = yield
     if report.failed:
@@ -157,7 +155,8 @@ def _purge() -> None:
     from celery import current_app
 
     with current_app.connection_for_write() as connection:
-        connection.default_channel.queue_purge(current_app.conf.task_default_queue)
+        channel: Any = connection.default_channel
+        channel.queue_purge(current_app.conf.task_default_queue)
 
 
 def _delete_keys(prefix: str, patience: float = 1.0) -> None:

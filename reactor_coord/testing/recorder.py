@@ -142,9 +142,7 @@ class Recorder:
         intervals = self.intervals(label)
         return max((sum(a.entered <= b.entered < a.left for a in intervals) for b in intervals), default=0)
 
-    def wait_for(
-        self, label: str, count: int = 1, *, left: bool = False, timeout: float = 10.0
-    ) -> list[Interval | Entry]:
+    def wait_for(self, label: str, count: int = 1, *, left: bool = False, timeout: float = 10.0) -> list[Interval]:
         """Wait until `count` bodies (or marks) with that label have begun, or with `left=True` ended; these."""
         return self.wait_until(lambda: self._having(label, count, left), f"{count} of {label!r}", timeout)
 
@@ -167,10 +165,14 @@ class Recorder:
         seconds, micros = client(self.url).time()
         return float(seconds + micros / 1e6)
 
-    def _having(self, label: str, count: int, left: bool) -> list[Interval | Entry]:
-        bodies = [body for body in self.intervals(label) if not (left and body.is_open)]
+    def _having(self, label: str, count: int, left: bool) -> list[Interval]:
+        found = [body for body in self._all(label) if not (left and body.is_open)]
+        return found if len(found) >= count else []
+
+    def _all(self, label: str) -> list[Interval]:
+        """Bodies, and marks as bodies that took no time."""
         marks = [entry for entry in self.entries() if entry.kind == "mark" and entry.label == label]
-        return [*bodies, *marks] if len(bodies) + len(marks) >= count else []
+        return [*self.intervals(label), *(_at_once(entry) for entry in marks)]
 
     def _append(self, kind: str, label: str, token: str, notes: dict[str, Any], pid: int | None = None) -> None:
         who = {"pid": pid or os.getpid(), "thread": threading.get_ident()}
@@ -206,6 +208,10 @@ def _client(url: str, pid: int) -> redis.Redis:
 def _entry(raw: dict[str, Any]) -> Entry:
     notes = raw["notes"] or {}  # an empty table comes back from Lua as a list
     return Entry(float(raw["at"]), raw["kind"], raw["label"], int(raw["pid"]), int(raw["thread"]), raw["token"], notes)
+
+
+def _at_once(entry: Entry) -> Interval:
+    return Interval(entry.label, entry.at, entry.at, entry.pid, entry.thread, False, entry.notes)
 
 
 def _intervals(entries: list[Entry]) -> list[Interval]:

@@ -147,6 +147,7 @@ class Server(ABC):
         self.close()
 
     def _spawn(self) -> None:
+        user = self._user()
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command(),
@@ -156,7 +157,9 @@ class Server(ABC):
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 env=self._environment(),
-                **_as_user(self._user()),
+                user=user.pw_uid if user else None,
+                group=user.pw_gid if user else None,
+                extra_groups=[] if user else None,
             )
         self._guard = Guard(self._process.pid, self.directory)
 
@@ -306,7 +309,9 @@ class PostgresServer(Server):
             cwd=self.directory,
             env=self._environment(),
             check=False,
-            **_as_user(user),
+            user=user.pw_uid if user else None,
+            group=user.pw_gid if user else None,
+            extra_groups=[] if user else None,
         )
         if done.returncode:
             self.log_path.write_bytes(done.stdout)
@@ -409,14 +414,6 @@ def _package_directory(name: str) -> Path | None:
     """Found without importing it: we want its files only."""
     spec = importlib.util.find_spec(name)
     return Path(spec.origin).parent if spec is not None and spec.origin else None
-
-
-class _Identity(dict[str, int | list[int]]):
-    """`subprocess` arguments that drop root's rights."""
-
-
-def _as_user(user: pwd.struct_passwd | None) -> dict[str, object]:
-    return {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
 def _is_open_to_all(path: Path) -> bool:

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from reactor_coord.testing import processes
 from reactor_coord.testing.guard import Guard
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class LiveWorker:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        _wait_until_gone(victims)
+        processes.wait_until_gone(victims)
         self._tell_gone(victims)
 
     def children(self) -> list[int]:
@@ -166,7 +167,7 @@ class LiveWorker:
         """Kill one pool process (see `children`, or `Recorder.intervals` for the one that runs a body)."""
         os.kill(pid, number)
         if number == signal.SIGKILL:
-            _wait_until_gone([pid])
+            processes.wait_until_gone([pid])
             self._tell_gone([pid])
 
     def pause(self) -> None:
@@ -230,35 +231,11 @@ class LiveWorker:
         return {**kept, **own, **self._env}
 
     def _tree(self) -> list[int]:
-        import psutil
-
-        if self._process is None:
-            return []
-        try:
-            main = psutil.Process(self._process.pid)
-            below = sorted(main.children(recursive=True), key=lambda child: child.create_time())
-        except psutil.NoSuchProcess:
-            return []
-        return [main.pid, *(child.pid for child in below)]
+        return processes.tree(self._process.pid) if self._process is not None else []
 
     def _tell_gone(self, pids: Sequence[int]) -> None:
         if self._recorder is not None:
             self._recorder.gone(*pids)
-
-
-def _wait_until_gone(pids: Sequence[int], timeout: float = 5.0) -> None:
-    """A killed child is gone once it runs no more, even while its parent has not reaped it."""
-    import psutil
-
-    deadline = time.monotonic() + timeout
-    for pid in pids:
-        while time.monotonic() < deadline:
-            try:
-                if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                    break
-            except psutil.NoSuchProcess:
-                break
-            time.sleep(0.005)
 
 
 def _test_databases() -> dict[str, str]:

@@ -7,24 +7,25 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-import psutil
 import pytest
 import redis
 from django.conf import settings
 from django.db import connection
 
+from reactor_coord import testing
+from reactor_coord.errors import InputValidationError
+from reactor_coord.results import Decided
+from reactor_coord.testing.dispatches import Dispatches
+from reactor_coord.testing.plugin import StartWorker
+from reactor_coord.testing.processes import is_alive
 from reactor_coord.testing.proxy import Proxy
 from reactor_coord.testing.recorder import Recorder
 from reactor_coord.testing.servers import PostgresServer, ServerError, ValkeyServer, database_settings
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+from tests.live import reactors
 
 
 class TestServers:
@@ -67,11 +68,11 @@ class TestServers:
             starter.kill()
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline and (
-            any(_is_alive(int(pid)) for pid in (first, second)) or Path(second_directory).exists()
+            any(is_alive(int(pid)) for pid in (first, second)) or Path(second_directory).exists()
         ):
             time.sleep(0.05)
-        assert not _is_alive(int(first))
-        assert not _is_alive(int(second))
+        assert not is_alive(int(first))
+        assert not is_alive(int(second))
         assert not Path(first_directory).exists()
         assert not Path(second_directory).exists()
 
@@ -108,7 +109,9 @@ class TestBench:
         assert seen == [True]
 
     @pytest.mark.django_db(transaction=True)
-    def test_a_live_worker_runs_on_the_test_database_and_leaves_nothing(self, live_worker, recorder) -> None:
+    def test_a_live_worker_runs_on_the_test_database_and_leaves_nothing(
+        self, live_worker: StartWorker, recorder: Recorder
+    ) -> None:
         from django.contrib.auth.models import User
 
         from tests.live.tasks import create_user, record_sleep
@@ -123,10 +126,10 @@ class TestBench:
         assert recorder.max_concurrency("a") == 2
         pids = [worker.pid, *worker.children()]
         worker.kill()
-        assert not any(_is_alive(pid) for pid in pids)
+        assert not any(is_alive(pid) for pid in pids)
 
     @pytest.mark.django_db(transaction=True)
-    def test_a_killed_child_ends_the_body_it_was_in(self, live_worker, recorder) -> None:
+    def test_a_killed_child_ends_the_body_it_was_in(self, live_worker: StartWorker, recorder: Recorder) -> None:
         from tests.live.tasks import record_sleep
 
         worker = live_worker(concurrency=1)
@@ -167,17 +170,19 @@ class TestRecorder:
 
 class TestProxy:
     @pytest.fixture
-    def proxy(self, recorder: Recorder):  # noqa: ANN201
+    def proxy(self, recorder: Recorder) -> Iterator[Proxy]:
         with Proxy(recorder.url) as proxy:
             yield proxy
 
     @pytest.fixture
-    def client(self, proxy: Proxy):  # noqa: ANN201
+    def client(self, proxy: Proxy) -> Iterator[redis.Redis]:
         client = redis.Redis.from_url(proxy.url, socket_timeout=2, retry=None)
         yield client
         client.close()
 
-    def test_a_swallowed_reply_was_obeyed_by_the_server(self, proxy, client, recorder, reactor_prefix) -> None:
+    def test_a_swallowed_reply_was_obeyed_by_the_server(
+        self, proxy: Proxy, client: redis.Redis, reactor_prefix: str
+    ) -> None:
         client.ping()
         proxy.swallow_replies(1, match=b"incr")
         with pytest.raises(redis.ConnectionError):
@@ -185,19 +190,16 @@ class TestProxy:
         assert proxy.swallowed == 1
         assert client.incr(f"{reactor_prefix}:n") == 2
 
-    def test_delay_cut_refuse_and_pause(self, proxy, client) -> None:
+    def test_delay_cut_refuse_and_pause(self, proxy: Proxy, client: redis.Redis) -> None:
         client.ping()
         proxy.delay_down = 0.2
         began = time.monotonic()
         client.ping()
         assert time.monotonic() - began >= 0.2
         proxy.delay_down = 0
-        with client.pubsub() as listening:
-            listening.subscribe("channel")
-            listening.get_message(timeout=1)
-            proxy.cut()
-            with pytest.raises(redis.ConnectionError):
-                listening.connection.read_response()
+        threading.Timer(0.1, proxy.cut).start()
+        with pytest.raises(redis.ConnectionError):
+            client.blpop(["nothing"], timeout=1)
         assert client.ping()
         proxy.refuse()
         with pytest.raises(redis.ConnectionError):
@@ -209,3 +211,114 @@ class TestProxy:
             client.ping()
         proxy.resume()
         assert client.ping()
+
+
+@pytest.mark.django_db(transaction=True)
+class TestSurface:
+    """`from reactor_coord import testing`, as a user's own tests have it."""
+
+    def test_a_held_key_contends_and_the_assertions_say_so(self, recorder: Recorder) -> None:
+        with testing.hold("acct:1") as held:
+            testing.assert_locked("acct:1")
+            outcome = reactors.Payment.run(key="acct:1", name="x")
+        assert outcome.failed
+        assert held.fence > 0
+        testing.assert_contended(outcome, "charge", key="acct:1")
+        testing.assert_ran(outcome, "audit")
+        testing.assert_rolled_back(outcome, "audit")
+        testing.assert_free("acct:1")
+        assert recorder.sequence() == ["run audit", "undo audit"]
+        with pytest.raises(AssertionError, match="refused were"):
+            testing.assert_contended(outcome, "notify")
+        with pytest.raises(AssertionError, match="ran, in order"):
+            testing.assert_ran(outcome, "charge")
+
+    def test_holding_what_is_held_names_the_holder(self) -> None:
+        with testing.hold("acct:1"), pytest.raises(AssertionError, match=r"acct:1.*testing\.hold"):
+            with testing.hold("acct:1"):
+                pass
+
+    def test_what_ran_and_in_which_order(self) -> None:
+        outcome = reactors.Ordering.run(key="acct:1")
+        assert outcome.succeeded
+        testing.assert_ran(outcome, "a", "payment.audit", "charge", "notify", "z")
+        testing.assert_ran(outcome, "notify", after="payment.charge")
+        with pytest.raises(AssertionError, match="expected z then a"):
+            testing.assert_ran(outcome, "z", "a")
+
+    def test_draining_runs_what_was_enqueued_and_what_a_release_woke(
+        self, reactor_dispatches: Dispatches, recorder: Recorder
+    ) -> None:
+        with testing.hold("acct:1"):
+            handle = reactors.Payment.enqueue(key="acct:1", name="x")
+            assert reactor_dispatches.ids == [str(handle.id)]
+            (row,) = testing.drain()
+            assert row.status == "parked"
+            testing.assert_contended(handle, "charge", key="acct:1")
+        assert str(handle.id) in reactor_dispatches.ids
+        (row,) = testing.drain()
+        assert row.status == "completed"
+        assert recorder.count("run charge") == 1
+        assert testing.drain() == []
+
+    def test_draining_waits_for_a_retry_as_long_as_it_is_told(
+        self, reactor_dispatches: Dispatches, recorder: Recorder
+    ) -> None:
+        reactors.Retried.enqueue(key="acct:1", fail_at="charge", fails=1)
+        (row,) = testing.drain()
+        assert row.status == "parked"
+        (row,) = testing.drain(timeout=5)
+        assert row.status == "completed"
+        assert recorder.count("run charge") == 2
+
+    def test_a_bare_step_runs_unprotected(self, recorder: Recorder) -> None:
+        with testing.hold("acct:1"):
+            charge = testing.bare(reactors.LockedWork, key="acct:1", seconds="0")
+            assert charge.run()["step"] == "LockedWork"
+        with pytest.raises(InputValidationError):
+            testing.bare(reactors.LockedWork, key="acct:1", seconds="soon")
+        charge.context.progress(1, 2)
+        with pytest.raises(Decided) as decided:
+            charge.context.skip(reason="enough")
+        assert decided.value.result.reason == "enough"
+
+    def test_factories_make_rows(self) -> None:
+        event = testing.TraceEventFactory()
+        assert event.root_id == event.execution.root_id
+        run = testing.StepRunFactory(execution=testing.ExecutionFactory(parked=True))
+        assert run.execution.status == "parked"
+        for trait in ("ready", "running", "failed"):
+            assert testing.ExecutionFactory(**{trait: True}).status == trait
+
+    def test_a_fault_point_acts_as_often_as_it_is_told(
+        self, fault_points: Callable[[Mapping[str, Mapping[str, Any]]], None], recorder: Recorder
+    ) -> None:
+        fault_points({"body.before": {"action": "raise", "message": "told to", "skip": 1}})
+        with pytest.raises(RuntimeError, match="told to"):
+            reactors.Chain.run()
+        assert recorder.sequence() == ["run c1"]
+        assert reactors.Chain.run().succeeded
+
+
+@pytest.mark.django_db(transaction=True)
+class TestLive:
+    def test_two_executions_contend_in_a_worker(self, live_worker: StartWorker, recorder: Recorder) -> None:
+        live_worker(concurrency=2)
+        handles = [reactors.Payment.enqueue(key="acct:1", name=name, seconds=0.3) for name in "ab"]
+        assert all(handle.wait(15).succeeded for handle in handles)
+        assert recorder.max_concurrency("run charge") == 1
+        assert recorder.count("run charge") == 2
+
+    def test_a_fault_kills_a_child_and_its_execution_is_taken_up_again(
+        self, live_worker: StartWorker, recorder: Recorder
+    ) -> None:
+        worker = live_worker(
+            concurrency=2,
+            settings={"REACTOR_COORD": {"LEASE_TTL": 2, "SWEEP_INTERVAL": 0.5}},
+            faults={"checkpoint.before": {"action": "kill", "skip": 2}},
+        )
+        children = worker.children()
+        handle = reactors.Chain.enqueue(name="x")
+        assert handle.wait(20).succeeded
+        assert worker.children() != children
+        assert len(recorder.sequence()) == 7
