@@ -1,0 +1,87 @@
+"""What an attempt's outcome means for its step: the one place where it is decided.
+
+A body may return a result, return a plain value, decide from any depth (`Decided`) or raise. Whether its failure is
+tried again depends on `Retry` and on whether the body began; contention never comes through here as a failure to count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from reactor_coord.declare.retry import Retry
+from reactor_coord.engine.delays import retry_delay
+from reactor_coord.engine.states import StepStatus
+from reactor_coord.errors import (
+    ContentionCeilingReached,
+    ContentionError,
+    CoordinationKeyError,
+    DefinitionError,
+    HandOffRefused,
+    InputValidationError,
+    ReactorFailed,
+    WorkerLost,
+)
+from reactor_coord.results import Failure, Halt, Result, Skipped, Success
+
+NEVER_RETRIED = (
+    InputValidationError,
+    CoordinationKeyError,
+    ContentionError,
+    ContentionCeilingReached,
+    DefinitionError,
+    HandOffRefused,
+    ReactorFailed,
+    WorkerLost,
+)
+"""A second attempt meets the same thing; or, for contention, another mechanism has already waited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What becomes of the step. `retry_in` is seconds, set exactly when the status is `retrying`."""
+
+    status: StepStatus
+    value: Any = None
+    reason: str = ""
+    error: BaseException | str | None = None
+    began: bool = True
+    halts: bool = False
+    retryable: bool = True
+    retry_in: float | None = None
+
+
+def as_result(returned: object) -> Result:
+    """Return what a body returned as a result: a plain value is a success."""
+    if isinstance(returned, (Success, Failure, Skipped, Halt)):
+        return returned
+    return Success(returned)
+
+
+def settle(result: Result, *, began: bool, retry: Retry | None, attempts: int, chance: float) -> Settlement:
+    """Decide from one attempt's result.
+
+    `attempts` counts the attempts so far, this one included, lost workers too; `chance` is uniform in 0..1.
+    """
+    if isinstance(result, Success):
+        return Settlement(StepStatus.SUCCEEDED, value=result.value, began=began)
+    if isinstance(result, Skipped):
+        return Settlement(StepStatus.SKIPPED, value=result.value, reason=result.reason or "", began=began)
+    if isinstance(result, Halt):
+        return Settlement(StepStatus.SUCCEEDED, value=result.value, reason=result.reason or "", began=began, halts=True)
+    if began and retry is not None and attempts < retry.max_attempts and _is_retryable(result, retry):
+        delay = retry_delay(retry, attempts, chance)
+        return Settlement(StepStatus.RETRYING, error=result.error, retry_in=delay)
+    return Settlement(StepStatus.FAILED, error=result.error, began=began, retryable=result.retryable)
+
+
+def _is_retryable(failure: Failure, retry: Retry) -> bool:
+    error = failure.error
+    if not failure.retryable or isinstance(error, NEVER_RETRIED):
+        return False
+    return isinstance(error, retry.on) if isinstance(error, BaseException) else True
+
+
+def losses_allowed(retry: Retry | None, floor: int) -> int:
+    """How many workers a step may cost before it fails: its attempts, and no fewer than `floor` (a setting)."""
+    return max(floor, retry.max_attempts if retry else 1)

@@ -1,0 +1,232 @@
+"""Rolling back: compensate what failed, undo what succeeded, newest first, each under the step's own exclusivity.
+
+One path for a failure that has just happened and for a rollback taken up after a kill: the engine orders what is still
+to be done from the step runs alone. It never parks. What cannot be cleaned up is recorded and does not stop the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from django.utils import timezone
+
+from reactor_coord import conf, probes
+from reactor_coord.engine.rollback import Cleanup, StepState, rollback_order
+from reactor_coord.engine.settlement import as_result
+from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus
+from reactor_coord.errors import (
+    ContentionError,
+    CoordinationKeyError,
+    CoordinationUnavailable,
+    LeaseLost,
+    ReactorFailed,
+    WorkerLost,
+)
+from reactor_coord.results import Decided, Failure
+from reactor_coord.runtime import gates, verdicts
+from reactor_coord.runtime.arguments import place_of_reactor, place_of_step, recorded_arguments
+from reactor_coord.runtime.context import StepContext
+from reactor_coord.storage import codec
+
+if TYPE_CHECKING:
+    from reactor_coord.declare.definition import StepDefinition
+    from reactor_coord.declare.step import Step
+    from reactor_coord.models import StepRun
+    from reactor_coord.runtime.tree import Frame
+
+UNAVAILABLE, RAISED, RETURNED = "coordination_unavailable", "raised", "returned_failure"
+
+
+def roll_back(frame: Frame) -> None:
+    """Clean up a frame and everything below it. One transaction per cleanup, so that a kill repeats at most that one."""
+    order = _order(frame)
+    if not order:
+        return
+    _hold_the_reactor(frame)
+    for name, cleanup in order:
+        frame.tree.lease.check()
+        step = frame.definition.steps.get(name)
+        if step is None:
+            _report_missing(frame, frame.runs[name])
+        elif cleanup is Cleanup.DESCEND:
+            _descend(frame, step)
+        else:
+            _clean(frame, step, cleanup)
+
+
+def _order(frame: Frame) -> list[tuple[str, Cleanup]]:
+    return rollback_order(_state_of(frame, run) for run in frame.runs.values())
+
+
+def _state_of(frame: Frame, run: StepRun) -> StepState:
+    step = frame.definition.steps.get(run.step)
+    return StepState(
+        name=run.step,
+        status=StepStatus(run.status),
+        completion_order=run.completion_order,
+        began=bool((run.error or {}).get("began")),
+        is_nested=bool(step and step.kind == "compose"),
+        is_reported=run.rollback_failure is not None,
+    )
+
+
+def _hold_the_reactor(frame: Frame) -> None:
+    """Have the reactor's own holds around its rollback: those it still has, or taken anew, waiting.
+
+    Where they cannot be had, the steps' own exclusivity still stands, and the trace says so.
+    """
+    if frame.holds or not frame.definition.coordination:
+        return
+    try:
+        frame.holds += frame.tree.hold(gates.acquire(place_of_reactor(frame), for_rollback=True))
+    except (ContentionError, CoordinationUnavailable, CoordinationKeyError) as error:
+        frame.emit(EventKind.UNDO_FAILED, reason=UNAVAILABLE, message=str(error))
+
+
+def _descend(frame: Frame, step: StepDefinition) -> None:
+    """Roll a child back, then settle its row and its compose step."""
+    assert step.reactor_class is not None
+    child = frame.child(step, step.reactor_class.definition)
+    run = frame.runs[step.name]
+    was_done = run.status == StepStatus.SUCCEEDED
+    if run.status == StepStatus.FAILED and (child is None or not _order(child)):
+        return
+    if child is not None:
+        roll_back(child)
+    incomplete = child is not None and any(each.rollback_failure for each in child.runs.values())
+    if was_done:
+        run.status = StepStatus.UNDO_FAILED if incomplete else StepStatus.UNDONE
+    else:
+        run.status = StepStatus.CANCELLED if frame.tree.root.failure is None else StepStatus.FAILED
+        run.error = run.error or _error_of_child(frame)
+    run.finished_at = timezone.now()
+    frame.tree.write(run)
+    if child is not None:
+        status = ExecutionStatus.CANCELLED if was_done or frame.tree.root.failure is None else ExecutionStatus.FAILED
+        frame.tree.change(child.execution, status=status, finished_at=timezone.now())
+    frame.emit(EventKind.UNDONE if was_done else EventKind.STEP_FAILED, step=step.name, nested=True)
+    frame.tree.save()
+    if child is not None:
+        frame.tree.give(child.holds)
+
+
+def _error_of_child(frame: Frame) -> dict[str, Any] | None:
+    failure = frame.tree.root.failure
+    if failure is None:
+        return None
+    where = f"{failure['reactor']}.{failure['step']}" if failure["step"] else failure["reactor"]
+    message = f"{where}: {failure['message']}"
+    return {"type": failure["error_type"], "message": message, "traceback": [], "began": True, "retryable": False}
+
+
+def _clean(frame: Frame, step: StepDefinition, cleanup: Cleanup) -> None:
+    """Compensate or undo one step under its own lock; record how it went in one transaction; give back."""
+    assert step.step_class is not None
+    is_undo = cleanup is Cleanup.UNDO
+    if not (step.step_class.has_undo if is_undo else step.step_class.has_compensate):
+        return
+    run = frame.runs[step.name]
+    if _has_cost_too_many_workers(frame, step, run, cleanup):
+        return
+    try:
+        arguments = recorded_arguments(frame, step, run)
+        place = place_of_step(frame, step, arguments)
+        holds = frame.tree.hold(gates.acquire(place, for_rollback=True))
+    except (ContentionError, CoordinationUnavailable, CoordinationKeyError) as error:
+        return _report(frame, run, cleanup, UNAVAILABLE, error, key=getattr(error, "key", "") or "")
+    except Exception as error:  # arguments that cannot be had any more: reported, and the others go on
+        return _report(frame, run, cleanup, RAISED, error)
+    try:
+        probes.reached("rollback.before_undo")
+        started = time.monotonic()
+        failed = _call(frame, step, run, arguments, cleanup)
+        probes.reached("rollback.after_undo_body")
+        if failed is not None:
+            reason, error = failed
+            return _report(frame, run, cleanup, reason, error)
+        run.status = StepStatus.UNDONE if is_undo else StepStatus.COMPENSATED
+        run.rollback_failure = None
+        frame.tree.write(run)
+        kind = EventKind.UNDONE if is_undo else EventKind.COMPENSATED
+        frame.emit(kind, step=step.name, seconds=round(time.monotonic() - started, 4))
+        frame.tree.save()
+        probes.reached("rollback.after_undo")
+    finally:
+        frame.tree.give(holds)
+
+
+def _call(
+    frame: Frame, step: StepDefinition, run: StepRun, arguments: dict[str, Any], cleanup: Cleanup
+) -> tuple[str, BaseException | str] | None:
+    """Run the author's cleanup; None when it went well, else why not."""
+    assert step.step_class is not None
+    context = StepContext(frame, step.name, attempt=max(run.attempts, 1), contention_attempts=run.contention_attempts)
+    instance = step.step_class.bind(arguments, context)
+    try:
+        result = as_result(_cleanup_of(instance, frame, run, cleanup)())
+    except Decided as decided:
+        result = decided.result
+    except BaseException as error:
+        if verdicts.is_interruption(error) or isinstance(error, LeaseLost):
+            raise
+        return RAISED, error
+    return (RETURNED, result.error) if isinstance(result, Failure) else None
+
+
+def _cleanup_of(instance: Step, frame: Frame, run: StepRun, cleanup: Cleanup) -> Callable[[], Any]:
+    if cleanup is Cleanup.UNDO:
+        value = codec.decode(run.result) if run.result is not None else None
+        return lambda: instance.undo(value)
+    return lambda: instance.compensate(_original_error(frame, run))
+
+
+def _original_error(frame: Frame, run: StepRun) -> BaseException:
+    """Return the exception itself where it was raised in this process, else one that says the same."""
+    if frame.tree.error is not None:
+        return frame.tree.error
+    error = run.error or {}
+    return ReactorFailed(f"{error.get('type', 'Failure')}: {error.get('message', '')}")
+
+
+def _report(
+    frame: Frame, run: StepRun, cleanup: Cleanup, reason: str, error: BaseException | str, key: str = ""
+) -> None:
+    """Record a cleanup that did not happen, in one transaction; the rollback goes on."""
+    if cleanup is Cleanup.UNDO:
+        run.status = StepStatus.UNDO_FAILED
+    secrets = verdicts.secrets_of(frame.inputs, frame.definition.schema.redacted)
+    run.rollback_failure = {
+        "step": run.step,
+        "reactor": frame.definition.label,
+        "kind": cleanup.value,
+        "key": key,
+        "reason": reason,
+        "message": f"{verdicts.type_of(error)}: {verdicts.message_of(error, secrets)}",
+        "order": time.time(),
+    }
+    frame.tree.write(run)
+    frame.emit(
+        EventKind.UNDO_FAILED, step=run.step, key=key, reason=reason, message=run.rollback_failure["message"]
+    )
+    frame.tree.save()
+
+
+def _report_missing(frame: Frame, run: StepRun) -> None:
+    _report(frame, run, Cleanup.UNDO, RAISED, f"{frame.definition.label} has no step {run.step!r} any more")
+
+
+def _has_cost_too_many_workers(frame: Frame, step: StepDefinition, run: StepRun, cleanup: Cleanup) -> bool:
+    """Lay deaths of workers to the cleanup they died in; one that keeps killing is reported and passed over."""
+    tree = frame.tree
+    if not tree.lost_workers:
+        return False
+    deaths, tree.lost_workers = tree.lost_workers, 0
+    allowed = conf.settings().MAX_WORKER_LOSSES
+    frame.emit(EventKind.WORKER_LOST, step=step.name, deaths=deaths, cleanup=cleanup.value)
+    if deaths < allowed:
+        return False
+    tree.change(tree.root, workers_lost=0)
+    _report(frame, run, cleanup, RAISED, WorkerLost(reactor=frame.definition.label, step=step.name, count=deaths))
+    return True

@@ -1,0 +1,153 @@
+"""`Charge.call(...)`: one step class by itself, coordinated like inside a reactor, with no row and no rollback.
+
+Without a context it is its own owner and contends with everybody. With one it is part of that execution: it enters what
+the tree holds and contends for any other key. Either way it waits and never parks: a body is not the place to step aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from django.db import router, transaction
+from django.utils import timezone
+
+from reactor_coord.coordination import Requester
+from reactor_coord.declare.context import Verdicts
+from reactor_coord.engine.settlement import as_result
+from reactor_coord.engine.states import EventKind
+from reactor_coord.errors import LockLost, ReactorFailed
+from reactor_coord.models import Execution, TraceEvent
+from reactor_coord.results import Decided, Failure, Result
+from reactor_coord.runtime import events, gates
+from reactor_coord.runtime.context import HeldView, StepContext
+from reactor_coord.runtime.gates import Hold, Place
+
+if TYPE_CHECKING:
+    from reactor_coord.declare.step import Step
+
+
+class CallContext(Verdicts):
+    """The context of a call of its own: no execution behind it."""
+
+    execution_id = ""
+    reactor = ""
+    attempt = 1
+    contention_attempts = 0
+
+    def __init__(self, owner: str, step: str) -> None:
+        self.root_id = owner
+        self.step = step
+        self.idempotency_key = owner
+        self.results: Mapping[str, Any] = {}
+        self.held: list[Hold] = []
+
+    @property
+    def holds(self) -> Mapping[str, HeldView]:
+        """What the call holds, by key."""
+        return {
+            key.key: HeldView(key.key, hold.primitive, key.fence, hold) for hold in self.held for key in hold.taken.keys
+        }
+
+    def fence(self, key: str) -> int:
+        """Return the fencing token of the hold on `key`."""
+        return self.holds[key].fencing_token
+
+    def progress(self, done: int, total: int | None = None, message: str = "") -> None:
+        """Nobody watches a call of its own."""
+
+    def emit(self, kind: EventKind, **told: Any) -> None:
+        """Tell by signal alone: there is no execution to trace."""
+        row = TraceEvent(kind=kind, step=told.pop("step", ""), at=told.pop("at", None) or timezone.now())
+        row.primitive, row.key = told.pop("primitive", ""), told.pop("key", "")
+        holder = told.pop("holder", "")
+        row.data = told
+        events.publish(row, None, holder)
+
+
+def call(step_class: type[Step], inputs: Mapping[str, Any], context: Any = None) -> Any:
+    """Run one step class and return its value; raises what its body raises, or the contention error."""
+    arguments = step_class.inputs_schema.validate(inputs)
+    if isinstance(context, StepContext):
+        return _inside(step_class, arguments, context)
+    owner = f"call:{uuid4().hex}"
+    own = CallContext(owner, step_class.__name__)
+    requester = Requester(owner=owner, claim=owner, reactor="", step=step_class.__name__)
+    return _call(step_class, arguments, own, _place(step_class, arguments, requester, own.emit), own.held)
+
+
+def _inside(step_class: type[Step], arguments: Mapping[str, Any], context: StepContext) -> Any:
+    frame = context._frame
+    name = step_class.__name__
+    inner = StepContext(frame, context.step, attempt=context.attempt, contention_attempts=context.contention_attempts)
+    requester = Requester(
+        owner=frame.tree.id,
+        claim=frame.tree.lease.token,
+        execution=str(frame.execution.id),
+        reactor=frame.definition.label,
+        step=name,
+    )
+    return _call(step_class, arguments, inner, _place(step_class, arguments, requester, frame.emit), frame.tree.holds)
+
+
+def _place(step_class: type[Step], arguments: Mapping[str, Any], requester: Requester, emit: Any) -> Place:
+    gates.refuse_unknown(step_class.coordination, step_class.__name__)
+    return Place(
+        requester=requester,
+        reactor="",
+        step=step_class.__name__,
+        arguments=arguments,
+        redacted=step_class.inputs_schema.redacted,
+        declarations=step_class.coordination,
+        emit=emit,
+        parks=False,
+    )
+
+
+def _call(
+    step_class: type[Step], arguments: Mapping[str, Any], context: Any, place: Place, held: list[Hold]
+) -> Any:
+    instance = step_class.bind(arguments, context)
+    try:
+        if step_class.has_where and not instance.where():
+            return None
+        instance.guard()
+        holds = gates.acquire(place)
+    except Decided as decided:
+        return _value_of(decided.result, step_class)
+    held.extend(holds)
+    try:
+        return _value_of(_run(step_class, instance, holds), step_class)
+    finally:
+        held[:] = [hold for hold in held if hold not in holds]
+        gates.release(holds)
+
+
+def _run(step_class: type[Step], instance: Step, holds: list[Hold]) -> Result:
+    """Run the body; a failure returned from an atomic one undoes its writes like one that was raised."""
+    using = router.db_for_write(Execution)
+    with transaction.atomic(using=using) if step_class.atomic else nullcontext():
+        try:
+            result = as_result(instance.run())
+        except Decided as decided:
+            result = decided.result
+        if isinstance(result, Failure):
+            _raise(result, step_class)
+    lost = [key for hold, key in gates.lost_keys(holds) if getattr(hold.declaration, "on_lost", "fail") == "fail"]
+    if lost:
+        raise LockLost(step=step_class.__name__, primitive="lock", key=lost[0])
+    return result
+
+
+def _value_of(result: Result, step_class: type[Step]) -> Any:
+    if isinstance(result, Failure):
+        _raise(result, step_class)
+    return result.value
+
+
+def _raise(failure: Failure, step_class: type[Step]) -> None:
+    if isinstance(failure.error, BaseException):
+        raise failure.error
+    raise ReactorFailed(f"{step_class.__name__}: {failure.error}")

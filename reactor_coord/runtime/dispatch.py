@@ -1,0 +1,67 @@
+"""The port through which a message leaves: a hint that a row may be ready, never more.
+
+A broker that cannot be reached loses no work: the row is written, and the sweep sends the message again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Protocol, cast
+
+from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
+
+from reactor_coord import conf, probes
+
+logger = logging.getLogger("reactor_coord")
+
+
+class Dispatcher(Protocol):
+    """What the `DISPATCHER` setting names: a class without arguments."""
+
+    def send(self, execution_id: str, queue: str | None, countdown: float) -> None:
+        """Have a worker look at the execution after `countdown` seconds (a few at most)."""
+
+
+@lru_cache(maxsize=1)
+def dispatcher() -> Dispatcher:
+    """Return this process's dispatcher."""
+    return cast("Dispatcher", import_string(conf.settings().DISPATCHER)())
+
+
+def _forget_dispatcher(*, setting: str, **_: object) -> None:
+    if setting == "REACTOR_COORD":
+        dispatcher.cache_clear()
+
+
+setting_changed.connect(_forget_dispatcher)
+
+
+def send(execution_id: str, queue: str | None = None, countdown: float = 0.0) -> bool:
+    """Send the message; False, with a log line, when the broker would not take it."""
+    try:
+        dispatcher().send(execution_id, queue or conf.settings().QUEUE, countdown)
+    except Exception as error:
+        logger.warning(
+            "event=reactor_coord.dispatch_failed execution=%s error=%s remedy=%s",
+            execution_id,
+            type(error).__name__,
+            "the sweep sends it again",
+        )
+        return False
+    return True
+
+
+def wake_name(execution_id: str, queue: str) -> str:
+    """Return what a waiter leaves in a line so that whoever releases can send its message without a query."""
+    return f"{execution_id}@{queue}" if queue else execution_id
+
+
+def wake(names: Iterable[str]) -> None:
+    """Send the messages of waiters that got a grant."""
+    for name in names:
+        execution_id, _, queue = name.partition("@")
+        probes.reached("wake.before_send")
+        send(execution_id, queue or None)

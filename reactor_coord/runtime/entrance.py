@@ -1,0 +1,127 @@
+"""The way in: what `run`, `enqueue`, `resume` and `call` of a declaration come to.
+
+Inputs are checked before anything is written or taken. `enqueue` writes a row in the caller's transaction and sends its
+message after the commit; `run` writes one that is leased already and goes through it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+from django.utils import timezone
+
+from reactor_coord.declare.definition import ReactorDefinition
+from reactor_coord.declare.entrance import RunOptions
+from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode
+from reactor_coord.errors import NotRunnable
+from reactor_coord.models import Execution
+from reactor_coord.runtime import direct, gates
+from reactor_coord.runtime.dispatch import send
+from reactor_coord.runtime.lease import Lease, lease_ttl
+from reactor_coord.runtime.nested import PERFORMERS
+from reactor_coord.runtime.outcome import ExecutionHandle, FailureView, Outcome, Results
+from reactor_coord.runtime.runner import run_tree, worker_name
+from reactor_coord.runtime.tree import Frame, Tree
+from reactor_coord.storage import codec, store
+from reactor_coord.storage.store import NewExecution
+
+if TYPE_CHECKING:
+    from reactor_coord.declare.step import Step
+
+
+class Runtime:
+    """The implementation behind the declarations' port."""
+
+    def run(self, definition: ReactorDefinition, inputs: Mapping[str, Any], options: RunOptions) -> Outcome:
+        """Run it in this process to its end; contention waits, then fails."""
+        check_runnable(definition)
+        _check_transaction(definition, options)
+        values = definition.schema.validate(inputs)
+        row, created = store.create(_new(definition, values, options, Mode.INLINE, worker=worker_name()))
+        if not created:
+            return Outcome.of_row(row)
+        tree = Tree(row, Lease(row.id, row.lease_token, lease_ttl()))
+        frame = Frame(tree, row, definition)
+        tree.change(row, started_at=timezone.now())
+        frame.emit(EventKind.STARTED, worker=row.worker)
+        return _outcome(run_tree(tree, definition))
+
+    def enqueue(self, definition: ReactorDefinition, inputs: Mapping[str, Any], options: RunOptions) -> ExecutionHandle:
+        """Have a worker run it, from the commit of the caller's transaction on."""
+        check_runnable(definition)
+        values = definition.schema.validate(inputs)
+        row, created = store.create(_new(definition, values, options, Mode.WORKER))
+        if created:
+            store.on_commit(lambda: send(str(row.id), row.queue, options.countdown))
+        return ExecutionHandle(row.id, created)
+
+    def resume(
+        self, definition: ReactorDefinition, correlation_id: str, step: str | None, payload: Any
+    ) -> ExecutionHandle:
+        """Answer an interrupt."""
+        raise NotRunnable(f"{definition.label} cannot be resumed: interrupts are declared and checked, but do not run yet")
+
+    def call_step(self, step_class: type[Step], inputs: Mapping[str, Any], context: Any) -> Any:
+        """Run one step class by itself."""
+        return direct.call(step_class, inputs, context)
+
+
+def check_runnable(definition: ReactorDefinition) -> None:
+    """Raise `NotRunnable` for what is declared but not run by this version, at any depth, before anything is written."""
+    if not definition.steps:
+        raise NotRunnable(f"{definition.label} has no steps: give it one with step(...)")
+    gates.refuse_unknown(definition.coordination, definition.label)
+    for step in definition.steps.values():
+        where = f"{definition.label}.{step.name}"
+        if step.kind not in PERFORMERS:
+            raise NotRunnable(f"{where} is declared with {step.kind!r}, which is checked but does not run yet")
+        gates.refuse_unknown(step.coordination, where)
+        if step.kind == "compose" and step.reactor_class is not None:
+            check_runnable(step.reactor_class.definition)
+
+
+def _new(
+    definition: ReactorDefinition, values: Mapping[str, Any], options: RunOptions, mode: Mode, worker: str = ""
+) -> NewExecution:
+    return NewExecution(
+        reactor=definition.name,
+        label=definition.label,
+        fingerprint=definition.fingerprint,
+        inputs=codec.encode(dict(values), definition.schema.redacted),
+        mode=mode,
+        queue=options.queue or definition.queue or "",
+        tags=dict(options.tags),
+        idempotency_key=options.idempotency_key,
+        worker=worker,
+    )
+
+
+def _check_transaction(definition: ReactorDefinition, options: RunOptions) -> None:
+    """Refuse to run coordinated work inside an open transaction: its lock would be free before its writes are seen."""
+    if options.allow_in_atomic or definition.allow_in_atomic or not _is_coordinated(definition):
+        return
+    for alias in connections:
+        blocks = getattr(connections[alias], "atomic_blocks", ())
+        if any(not getattr(block, "_from_testcase", False) for block in blocks):
+            raise NotRunnable(
+                f"{definition.label}.run() inside transaction.atomic(): a lock it takes would be given back before the "
+                f"work it protects is committed. Run it after the transaction, use enqueue(), or say "
+                f"options(allow_in_atomic=True)"
+            )
+
+
+def _is_coordinated(definition: ReactorDefinition) -> bool:
+    return bool(definition.coordination) or any(
+        step.coordination or (step.reactor_class is not None and _is_coordinated(step.reactor_class.definition))
+        for step in definition.steps.values()
+    )
+
+
+def _outcome(frame: Frame) -> Outcome:
+    row: Execution = frame.execution
+    failure = FailureView.from_json(row.failure, frame.tree.error) if row.failure else None
+    results = {name: run.result for name, run in frame.runs.items() if run.result is not None}
+    value = codec.decode(row.result) if row.result is not None else None
+    return Outcome(ExecutionStatus(row.status), row, value, failure, Results(results), row.reason)

@@ -1,0 +1,28 @@
+"""What happened, told to whoever listens: one signal for each trace row. Logs and metrics are receivers of it."""
+
+from __future__ import annotations
+
+from reactor_coord.declare.definition import ReactorDefinition
+from reactor_coord.engine.states import EventKind
+from reactor_coord.models import TraceEvent
+from reactor_coord.signals import SIGNALS
+
+
+def publish(row: TraceEvent, definition: ReactorDefinition | None, holder: str = "") -> None:
+    """Send the signal of a trace row. A receiver that raises is logged by Django and disturbs nobody."""
+    signal = SIGNALS.get(EventKind(row.kind))
+    if signal is None:
+        return
+    signal.send_robust(
+        sender=definition.cls if definition else None,
+        kind=row.kind,
+        reactor=definition.label if definition else "",
+        step=row.step,
+        primitive=row.primitive,
+        key=row.key,
+        holder=holder,
+        execution=str(row.execution_id),
+        root=str(row.root_id),
+        data=row.data,
+        at=row.at,
+    )

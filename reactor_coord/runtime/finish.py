@@ -1,0 +1,159 @@
+"""The ends of an execution, and its parks: where the root's row leaves `running`.
+
+An end is written first; then holds are given back (a reactor's own last), lines left, and who got a grant woken.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from reactor_coord import conf, probes
+from reactor_coord.coordination import Requester
+from reactor_coord.engine.states import EventKind, ExecutionStatus, ParkKind
+from reactor_coord.errors import CoordinationUnavailable
+from reactor_coord.models import Execution, StepRun
+from reactor_coord.runtime import gates
+from reactor_coord.runtime.dispatch import send, wake_name
+from reactor_coord.runtime.parking import Parked
+from reactor_coord.runtime.tree import Frame, Tree
+from reactor_coord.storage import codec, store
+
+logger = logging.getLogger("reactor_coord")
+
+ENDED = {"lease_token": "", "lease_expires_at": None, "resume_at": None, "park_kind": "", "waiting_on": None, "holds_kept": []}
+
+
+def end(frame: Frame, status: ExecutionStatus, kind: EventKind, told: dict[str, Any] | None = None, **columns: Any) -> None:
+    """Write the root's end, then let go of everything."""
+    _note_end(frame, status, kind, told or {}, **columns)
+    probes.reached("finish.before")
+    frame.tree.save()
+    probes.reached("finish.after")
+    let_go(frame.tree)
+
+
+def complete(frame: Frame, value: Any) -> None:
+    """End well, with this value."""
+    end(frame, ExecutionStatus.COMPLETED, EventKind.COMPLETED, result=codec.encode(value))
+
+
+def fold_completion(frame: Frame) -> None:
+    """Put the end into the transaction of the last step, where nothing is held any more.
+
+    A value that cannot be had is met again, and settled, on the way out of `forward`.
+    """
+    try:
+        result = codec.encode(frame.value())
+    except Exception:  # told by forward(), which computes it again
+        return
+    _note_end(frame, ExecutionStatus.COMPLETED, EventKind.COMPLETED, {}, result=result)
+
+
+def _note_end(frame: Frame, status: ExecutionStatus, kind: EventKind, told: dict[str, Any], **columns: Any) -> None:
+    now = timezone.now()
+    frame.tree.change(frame.execution, status=status, finished_at=now, **ENDED, **columns)
+    for below in _descendants(frame):
+        if below.execution.status == ExecutionStatus.RUNNING:
+            frame.tree.change(below.execution, status=status, finished_at=now)
+    frame.emit(kind, **told)
+
+
+def let_go(tree: Tree) -> None:
+    """Give back what is held, newest first, and leave the line it stood in; tell what that released."""
+    tree.give(list(tree.holds))
+    leave_lines(tree)
+    if tree.trace:
+        store.record(tree.take_batch().trace)
+
+
+def leave_lines(tree: Tree) -> None:
+    """Step out of the lines of the last park, if it was not had since."""
+    waited, tree.waited = tree.waited, None
+    if waited and waited.get("keys"):
+        leave_waited(tree.root, waited)
+
+
+def leave_waited(root: Execution, waited: Mapping[str, Any]) -> None:
+    """Step out of the lines a row says it waits in, passing on a grant."""
+    _leave(root, str(waited.get("primitive", "")), list(waited["keys"]), parked=False)
+
+
+def let_go_of_kept(root: Execution, kept: Iterable[Mapping[str, Any]]) -> None:
+    """Free what a parked tree keeps, when it will not come back for it."""
+    for entry in kept:
+        _leave(root, str(entry["primitive"]), [str(entry["key"])], parked=True)
+
+
+def _leave(root: Execution, primitive: str, keys: list[str], *, parked: bool) -> None:
+    gate = gates.gates().get(primitive)
+    if gate is None:
+        return
+    requester = Requester(owner=str(root.id), claim=root.lease_token, wake=wake_name(str(root.id), root.queue))
+    try:
+        gate.leave(keys, requester, parked=parked)
+    except CoordinationUnavailable as error:
+        logger.warning("event=reactor_coord.leave_failed execution=%s error=%s", root.id, error)
+
+
+def park(root: Frame, parked: Parked) -> None:
+    """Keep the tree's holds, write the park in one transaction, and see that no wake that came meanwhile is lost."""
+    tree, what = root.tree, parked.park
+    _keep_holds(tree, (what.resume_at - timezone.now()).total_seconds())
+    own_message = _own_countdown(parked)
+    look_at = what.resume_at + timedelta(seconds=2 * conf.settings().SWEEP_INTERVAL) if own_message is not None else None
+    tree.change(
+        root.execution,
+        status=ExecutionStatus.PARKED,
+        park_kind=what.kind,
+        resume_at=look_at or what.resume_at,
+        waiting_on={**(what.waiting_on or {}), "until": what.resume_at.isoformat()},
+        holds_kept=[entry for hold in tree.holds for entry in hold.as_json()],
+    )
+    for frame in _descendants(root):
+        if frame.execution.status == ExecutionStatus.RUNNING:
+            tree.change(frame.execution, status=ExecutionStatus.PARKED)
+    probes.reached("park.before_commit")
+    is_wake_pending = store.park(tree.root.id, tree.lease.token, tree.take_batch())
+    probes.reached("park.after_commit")
+    tree.holds.clear()
+    if is_wake_pending:
+        send(tree.id, tree.root.queue)
+    elif own_message is not None:
+        send(tree.id, tree.root.queue, own_message)
+
+
+def _own_countdown(parked: Parked) -> float | None:
+    """Seconds for a message of our own; None where the sweep, or a release, sends it."""
+    if parked.park.kind != ParkKind.RETRY:
+        return None
+    seconds = max(0.0, (parked.park.resume_at - timezone.now()).total_seconds())
+    return seconds if seconds <= conf.settings().SWEEP_INTERVAL else None
+
+
+def _keep_holds(tree: Tree, seconds: float) -> None:
+    """Park what is held: past the next look, with room for a late sweep. What cannot be kept is competed for anew."""
+    for hold in tree.holds:
+        horizon = max(seconds, 0) + 2 * conf.settings().SWEEP_INTERVAL + hold.taken.ttl
+        try:
+            hold.gate.park(hold, horizon)
+        except CoordinationUnavailable as error:
+            logger.warning("event=reactor_coord.park_hold_failed execution=%s error=%s", tree.id, error)
+
+
+def _descendants(frame: Frame) -> Iterator[Frame]:
+    for child in frame.children.values():
+        yield child
+        yield from _descendants(child)
+
+
+def rollback_failures(root: Frame) -> list[dict[str, Any]]:
+    """List what stayed undone, in the order in which rollback met it, from every level."""
+    frames = [root, *_descendants(root)]
+    found: list[StepRun] = [run for frame in frames for run in frame.runs.values() if run.rollback_failure]
+    found.sort(key=lambda run: run.rollback_failure["order"])
+    return [{key: value for key, value in run.rollback_failure.items() if key != "order"} for run in found]

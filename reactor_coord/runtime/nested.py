@@ -1,0 +1,156 @@
+"""A reactor inside an execution: the forward way of any frame, and `compose`, whose body is a child's forward way.
+
+A child is a row of its own under the root's lease, never claimed by itself. Its reactor-level holds, and those of its
+compose step, stand from its first step to its end, over parks and through its rollback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from django.utils import timezone
+
+from reactor_coord.engine.plan import next_step
+from reactor_coord.engine.settlement import Settlement
+from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus
+from reactor_coord.errors import ReactorCoordError
+from reactor_coord.models import Execution
+from reactor_coord.results import Decided, Failure, Halt, Skipped
+from reactor_coord.runtime import gates, steps, verdicts
+from reactor_coord.runtime.arguments import place_of_reactor, place_of_step, recorded_arguments
+from reactor_coord.runtime.parking import Parked
+from reactor_coord.runtime.tree import Frame
+from reactor_coord.storage import codec
+from reactor_coord.storage.ids import uuid7
+
+if TYPE_CHECKING:
+    from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
+
+
+def forward(frame: Frame) -> Any:
+    """Run a frame's steps to the end and return the reactor's value."""
+    admit(frame)
+    while (step := next_step(frame.definition, frame.statuses())) is not None:
+        if frame.tree.cancel_requested:
+            raise verdicts.Cancelled
+        PERFORMERS[step.kind](frame, step)
+    return frame.value()
+
+
+def admit(frame: Frame) -> None:
+    """Take what the reactor itself declares, or adopt what it kept over a park."""
+    if not frame.definition.coordination:
+        return
+    try:
+        frame.holds += frame.tree.hold(gates.acquire(place_of_reactor(frame)))
+    except Parked as parked:
+        steps.tell_parked(frame, "", parked)
+        raise
+    except Decided as decided:
+        raise _refused_at_the_door(frame, decided) from None
+    except ReactorCoordError as error:
+        settlement = Settlement(StepStatus.FAILED, error=error, began=False, retryable=False)
+        steps.turn_back(frame, "", settlement, frame.inputs, frame.definition.schema.redacted)
+        frame.tree.save()
+        raise verdicts.StepFailed(frame, "", settlement) from error
+    if frame.execution.admitted_at is None:
+        frame.tree.change(frame.execution, admitted_at=timezone.now())
+
+
+def _refused_at_the_door(frame: Frame, decided: Decided) -> verdicts.Halted:
+    result = decided.result
+    reason = result.reason if isinstance(result, (Skipped, Halt)) else ""
+    return verdicts.Halted(None, reason or "contention")
+
+
+def perform_compose(frame: Frame, step: StepDefinition) -> None:
+    """Run a child execution as one step."""
+    attempt = steps.Attempt(frame, step)
+    frame.tree.lease.check()
+    assert step.reactor_class is not None
+    definition = step.reactor_class.definition
+    child = frame.child(step, definition)
+    if child is None:
+        early = attempt.prepare()
+        if early is not None:
+            return steps.conclude(frame, step, attempt.close(early))
+    else:
+        attempt.arguments = recorded_arguments(frame, step, attempt.run)
+    holds = _take_around(attempt, frame, step)
+    if holds is None:
+        return
+    if child is None:
+        child = _begin(attempt, definition)
+    child.holds += holds
+    _finish(attempt, child, forward(child))
+
+
+def _take_around(attempt: steps.Attempt, frame: Frame, step: StepDefinition) -> list[gates.Hold] | None:
+    """Take what the compose step declares; None when that settled the step."""
+    try:
+        return frame.tree.hold(gates.acquire(place_of_step(frame, step, attempt.arguments)))
+    except Parked as parked:
+        attempt.wait(parked)
+        raise
+    except Decided as decided:
+        steps.conclude(frame, step, attempt.close(attempt.settle(decided.result, began=False)))
+        return None
+    except ReactorCoordError as error:
+        steps.conclude(frame, step, attempt.close(attempt.settle(Failure(error, retryable=False), began=False)))
+        return None
+
+
+def _begin(attempt: steps.Attempt, definition: ReactorDefinition) -> Frame:
+    """Insert the child's row and mark the step running: one transaction."""
+    frame, step, tree = attempt.frame, attempt.step, attempt.tree
+    redacted = definition.schema.redacted | step.redacted
+    row = Execution(
+        id=uuid7(),
+        reactor=definition.name,
+        label=definition.label,
+        fingerprint=definition.fingerprint,
+        status=ExecutionStatus.RUNNING,
+        mode=tree.root.mode,
+        inputs=codec.encode(dict(attempt.arguments), redacted),
+        root=tree.root,
+        parent=frame.execution,
+        parent_step=step.name,
+        queue=tree.root.queue,
+        started_at=timezone.now(),
+    )
+    tree.batch.new_executions.append(row)
+    attempt.run.status = StepStatus.RUNNING
+    attempt.run.attempts += 1
+    attempt.run.started_at = timezone.now()
+    attempt.run.arguments = steps.encode_arguments(attempt.arguments, step.redacted)
+    tree.write(attempt.run)
+    child = Frame(tree, row, definition, parent=frame)
+    frame.children[step.name] = child
+    child.emit(EventKind.STARTED)
+    tree.save()
+    return child
+
+
+def _finish(attempt: steps.Attempt, child: Frame, value: Any) -> None:
+    """Complete the child and its step in one transaction, then give back what was held around it."""
+    tree = attempt.tree
+    settlement = attempt.settle_value(value)
+    if settlement.status == StepStatus.SUCCEEDED:
+        tree.change(
+            child.execution,
+            status=ExecutionStatus.COMPLETED,
+            result=attempt.run.result,
+            finished_at=timezone.now(),
+        )
+        child.emit(EventKind.COMPLETED)
+    attempt.close(settlement)
+    tree.give(child.holds)
+    steps.conclude(attempt.frame, attempt.step, settlement)
+
+
+PERFORMERS: Mapping[str, Callable[[Frame, StepDefinition], None]] = {
+    "step": steps.perform,
+    "compose": perform_compose,
+}
+"""How each kind of step is performed: a new kind is a new function and a row."""

@@ -1,0 +1,32 @@
+"""Stepping aside: the one signal by which contention, a retry's delay and every other wait leave the worker.
+
+`Parked` unwinds to the top through every level; nothing on the way writes. The top keeps the tree's holds, writes the
+park in one transaction and frees the worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from reactor_coord.engine.states import ParkKind
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Until when, and on what. `waiting_on` is what operators see; the next look at the same place reads it back."""
+
+    kind: ParkKind
+    resume_at: datetime
+    step: str = ""
+    waiting_on: Mapping[str, Any] | None = None
+
+
+class Parked(BaseException):
+    """Control signal: the execution steps aside. A `BaseException`, so that no body or hook can swallow it."""
+
+    def __init__(self, park: Park) -> None:
+        super().__init__(f"parked until {park.resume_at.isoformat()} ({park.kind})")
+        self.park = park

@@ -1,0 +1,232 @@
+"""One execution tree in the process that runs it: its frames, its holds, what is not yet written.
+
+A `Tree` is the root execution under one lease; a `Frame` is one reactor at one level of nesting. They hold state and
+answer questions about it. Deciding is the engine's, performing the runner's; rows are written only through `Tree.save`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.utils import timezone
+
+from reactor_coord import probes
+from reactor_coord.declare import registry
+from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
+from reactor_coord.declare.references import SKIPPED_VALUE, UNSET
+from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode, StepStatus
+from reactor_coord.models import Execution, StepRun, TraceEvent
+from reactor_coord.runtime import events, gates
+from reactor_coord.runtime.lease import Lease
+from reactor_coord.storage import codec, store
+from reactor_coord.storage.store import Batch
+
+if TYPE_CHECKING:
+    from reactor_coord.runtime.gates import Hold
+
+logger = logging.getLogger("reactor_coord")
+
+
+@dataclass(eq=False)
+class Tree:
+    """The root execution, the lease under which this process runs it, and what the next transaction will write."""
+
+    root: Execution
+    lease: Lease
+    holds: list[Hold] = field(default_factory=list)
+    """Every hold of the tree, outermost first."""
+    cancel_requested: bool = False
+    waited: Mapping[str, Any] | None = None
+    """What the last park waited on; None once it is had."""
+    lost_workers: int = 0
+    """Deaths of workers not yet laid to a step."""
+    rows: dict[tuple[UUID, str], Execution] = field(default_factory=dict)
+    runs: dict[UUID, dict[str, StepRun]] = field(default_factory=dict)
+    batch: Batch = field(default_factory=Batch)
+    trace: deque[TraceEvent] = field(default_factory=deque)
+    error: BaseException | None = None
+
+    @property
+    def id(self) -> str:
+        """The owner's name in Redis."""
+        return str(self.root.id)
+
+    @property
+    def parks(self) -> bool:
+        """Whether losing contention steps aside (in a worker) instead of waiting (in process)."""
+        return self.root.mode == Mode.WORKER
+
+    @classmethod
+    def load(cls, root: Execution, lease: Lease, definition: ReactorDefinition) -> Tree:
+        """Read what the plan needs: nothing for a new execution, its step runs, and its children where there are any."""
+        tree = cls(
+            root,
+            lease,
+            cancel_requested=root.cancel_requested,
+            waited=root.waiting_on,
+            lost_workers=root.workers_lost,
+        )
+        if root.started_at is None:
+            return tree
+        if any(step.reactor_class for step in definition.steps.values()):
+            children, runs = store.load_tree(root.id)
+            tree.rows = {(row.parent_id, row.parent_step): row for row in children if row.parent_id}
+        else:
+            runs = store.step_runs([root.id])
+        for run in runs:
+            tree.runs.setdefault(run.execution_id, {})[run.step] = run
+        return tree
+
+    def change(self, execution: Execution, **columns: Any) -> None:
+        """Have the next transaction write these columns."""
+        for name, value in columns.items():
+            setattr(execution, name, value)
+        self.batch.executions.setdefault(execution.id, {}).update(columns)
+
+    def write(self, run: StepRun) -> None:
+        """Have the next transaction write this step run."""
+        if run not in self.batch.step_runs:
+            self.batch.step_runs.append(run)
+
+    def hold(self, holds: list[Hold]) -> list[Hold]:
+        """Count these among what the tree holds."""
+        self.holds += holds
+        for hold in holds:
+            if self.waited is not None and self.waited.get("path") == hold.place.path:
+                self.waited = None
+        return holds
+
+    def give(self, holds: list[Hold]) -> None:
+        """Give these back, newest first; empties the list."""
+        self.holds = [hold for hold in self.holds if hold not in holds]
+        gates.release(holds)
+
+    def take_batch(self) -> Batch:
+        """Hand over what is to be written and start afresh."""
+        if self.root.workers_lost and not self.lost_workers:
+            self.change(self.root, workers_lost=0)
+        batch, self.batch = self.batch, Batch()
+        while self.trace:
+            batch.trace.append(self.trace.popleft())
+        return batch
+
+    def save(self) -> None:
+        """Write it all in one transaction; raises `LeaseLost` when this process no longer runs the tree."""
+        probes.reached("checkpoint.before")
+        batch = self.take_batch()
+        try:
+            saved = store.save(self.root.id, self.lease.token, batch)
+        except BaseException:
+            self.batch = batch
+            raise
+        self.cancel_requested = self.cancel_requested or saved.cancel_requested
+        probes.reached("checkpoint.after")
+
+
+@dataclass(eq=False)
+class Frame:
+    """One reactor being executed: the scope in which its references are resolved."""
+
+    tree: Tree
+    execution: Execution
+    definition: ReactorDefinition
+    parent: Frame | None = None
+    element: Any = UNSET
+    holds: list[Hold] = field(default_factory=list)
+    """Held for the whole reactor: its own declarations and its compose step's."""
+    children: dict[str, Frame] = field(default_factory=dict)
+    _inputs: Mapping[str, Any] | None = None
+    _results: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> dict[str, StepRun]:
+        """The step runs so far, by step name."""
+        return self.tree.runs.setdefault(self.execution.id, {})
+
+    def run(self, step: StepDefinition) -> StepRun:
+        """Return the step's run, a new one where it has none yet."""
+        run = self.runs.get(step.name)
+        if run is None:
+            run = StepRun(execution=self.execution, step=step.name, kind=step.kind, status=StepStatus.PENDING)
+            self.runs[step.name] = run
+        return run
+
+    def statuses(self) -> dict[str, StepStatus]:
+        """What the plan decides from."""
+        return {name: StepStatus(run.status) for name, run in self.runs.items()}
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """The reactor's inputs."""
+        if self._inputs is None:
+            self._inputs = codec.decode(self.execution.inputs)
+        return self._inputs
+
+    def input(self, name: str) -> Any:
+        """Scope: the reactor's input."""
+        return self.inputs[name]
+
+    def result(self, step_name: str) -> Any:
+        """Scope: a step's value; one that was skipped without a value is marked, so that nothing below it breaks."""
+        if step_name not in self._results:
+            run = self.runs.get(step_name)
+            if run is None or run.status not in {StepStatus.SUCCEEDED, StepStatus.SKIPPED}:
+                return UNSET
+            value = codec.decode(run.result) if run.result is not None else None
+            is_empty = run.status == StepStatus.SKIPPED and value is None
+            self._results[step_name] = SKIPPED_VALUE if is_empty else value
+        return self._results[step_name]
+
+    def value(self) -> Any:
+        """The value the reactor returns."""
+        returns = self.definition.returns
+        return returns.resolve(self) if returns is not None else None
+
+    def child(self, step: StepDefinition, definition: ReactorDefinition) -> Frame | None:
+        """Return the child's frame when the step has begun: from this process or from its row."""
+        frame = self.children.get(step.name)
+        row = self.tree.rows.get((self.execution.id, step.name))
+        if frame is None and row is not None:
+            frame = self.children[step.name] = Frame(self.tree, row, definition, parent=self)
+        return frame
+
+    def next_completion(self) -> int:
+        """Number the completions, so that rollback can go from the newest."""
+        number = self.execution.completed_count + 1
+        self.tree.change(self.execution, completed_count=number)
+        return number
+
+    def emit(self, kind: EventKind, *, step: str = "", primitive: str = "", key: str = "", holder: str = "", **data: Any) -> None:
+        """Tell it once: a trace row with the next transaction, a signal (and by it a log line) now."""
+        row = TraceEvent(
+            root_id=self.tree.root.id,
+            execution=self.execution,
+            at=data.pop("at", None) or timezone.now(),
+            kind=kind,
+            step=step,
+            primitive=primitive,
+            key=key,
+            data=data,
+        )
+        self.tree.trace.append(row)
+        events.publish(row, self.definition, holder)
+
+
+def root_frame(tree: Tree, definition: ReactorDefinition) -> Frame:
+    """Return the frame of the root."""
+    return Frame(tree, tree.root, definition)
+
+
+def definition_of(execution: Execution) -> ReactorDefinition:
+    """Look the definition up by the name in the row; raises `UnknownReactor`."""
+    return registry.lookup(execution.reactor)
+
+
+def is_rolling_back(tree: Tree) -> bool:
+    """Whether the tree is past its failure."""
+    return tree.root.status == ExecutionStatus.ROLLING_BACK

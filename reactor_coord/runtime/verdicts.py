@@ -1,0 +1,98 @@
+"""How a tree leaves its way forward other than by its end: the signals between the performers and the runner.
+
+They derive from `BaseException`: nothing an author writes can swallow them. And how an error is told: its type, its
+message with redacted values masked, the last frames of its traceback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from reactor_coord.storage import codec
+
+if TYPE_CHECKING:
+    from reactor_coord.engine.settlement import Settlement
+    from reactor_coord.runtime.tree import Frame
+
+INTERRUPTIONS: list[type[BaseException]] = [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError]
+"""What ends the process or the caller's patience, not the step: no rollback. Workers add their own."""
+
+MESSAGE_LIMIT = 4000
+TRACEBACK_FRAMES = 20
+
+
+class StepFailed(BaseException):
+    """A step, or a reactor's own coordination (`step` is empty), failed for good."""
+
+    def __init__(self, frame: Frame, step: str, settlement: Settlement) -> None:
+        super().__init__(step)
+        self.frame = frame
+        self.step = step
+        self.settlement = settlement
+
+
+class Halted(BaseException):
+    """A step stops the whole tree cleanly."""
+
+    def __init__(self, value: Any, reason: str) -> None:
+        super().__init__(reason)
+        self.value = value
+        self.reason = reason
+
+
+class Cancelled(BaseException):
+    """Somebody asked for the end; consumed at a step boundary."""
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Whether this ends the process or the caller's patience rather than the step."""
+    return isinstance(error, tuple(INTERRUPTIONS))
+
+
+def message_of(error: BaseException | str | None, secrets: Iterable[str] = ()) -> str:
+    """Return the error's message, bounded, redacted values masked; even an error that cannot print itself has one."""
+    try:
+        message = str(error) if error is not None else ""
+    except Exception:  # an author's __str__ must not cost the failure it describes
+        message = f"<{type(error).__name__} whose message cannot be printed>"
+    for secret in secrets:
+        message = message.replace(secret, "[redacted]")
+    message = message.replace("\x00", "\ufffd")
+    return message if len(message) <= MESSAGE_LIMIT else message[:MESSAGE_LIMIT] + " [truncated]"
+
+
+def type_of(error: BaseException | str | None) -> str:
+    """Return the name of the error's type; a failure given as text is a `Failure`."""
+    return type(error).__name__ if isinstance(error, BaseException) else "Failure"
+
+
+def error_json(error: BaseException | str | None, *, began: bool, retryable: bool, secrets: Iterable[str]) -> dict[str, Any]:
+    """Describe an error for the row of its step run."""
+    frames: list[str] = []
+    if isinstance(error, BaseException) and error.__traceback__ is not None:
+        summary = traceback.extract_tb(error.__traceback__)[-TRACEBACK_FRAMES:]
+        frames = [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in summary]
+    return {
+        "type": type_of(error),
+        "message": message_of(error, secrets),
+        "traceback": frames,
+        "began": began,
+        "retryable": retryable,
+    }
+
+
+def secrets_of(arguments: Mapping[str, Any], redacted: Iterable[str]) -> list[str]:
+    """Return the texts of redacted values, for masking; very short ones would mask half of any message."""
+    texts = (str(arguments[name]) for name in redacted if arguments.get(name) is not None)
+    return sorted((text for text in texts if len(text) > 3), key=len, reverse=True)
+
+
+def displayed(arguments: Mapping[str, Any], redacted: frozenset[str]) -> Any:
+    """Return arguments for people; what cannot be encoded is named by its type."""
+    try:
+        return codec.display(codec.encode(dict(arguments), redacted))
+    except Exception:  # only a description: the failure it belongs to must not be lost over it
+        return {name: f"<{type(value).__name__}>" for name, value in arguments.items()}

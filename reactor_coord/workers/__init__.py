@@ -1,0 +1,28 @@
+"""Celery only: the task, the dispatcher, the sweep, and the worker's signals that start and stop it."""
+
+from __future__ import annotations
+
+from celery import signals
+
+from reactor_coord.runtime.verdicts import INTERRUPTIONS
+from reactor_coord.workers import sweep, tasks  # noqa: F401 - registers the task
+
+try:
+    from billiard.exceptions import SoftTimeLimitExceeded
+except ImportError:  # pragma: no cover - billiard comes with celery
+    SoftTimeLimitExceeded = None
+
+if SoftTimeLimitExceeded is not None and SoftTimeLimitExceeded not in INTERRUPTIONS:
+    INTERRUPTIONS.append(SoftTimeLimitExceeded)
+
+
+def _start(**_: object) -> None:
+    sweep.thread.start()
+
+
+def _stop(**_: object) -> None:
+    sweep.thread.stop()
+
+
+signals.worker_ready.connect(_start, dispatch_uid="reactor_coord.sweep.start")
+signals.worker_shutting_down.connect(_stop, dispatch_uid="reactor_coord.sweep.stop")
