@@ -51,7 +51,6 @@ __all__ = [
     "record",
     "renew",
     "reopen_undos",
-    "reopen_undos",
     "request_cancel",
     "request_wake",
     "save",
@@ -219,17 +218,6 @@ def reopen_undos(root_id: UUID | str) -> int:
         status=StepStatus.SUCCEEDED.value, rollback_failure=None
     )
     return undone + runs.filter(rollback_failure__isnull=False).update(rollback_failure=None)
-
-
-def reopen_undos(root_id: UUID | str) -> int:
-    """Make what a tree's rollback could not clean up open again, and only that. Returns how many; belongs into a transaction
-    with the `change` that starts the rollback anew."""
-    runs = StepRun.objects.using(clock.alias()).filter(execution__root_id=root_id)
-    reopened = runs.filter(status=StepStatus.UNDO_FAILED.value).update(
-        status=StepStatus.SUCCEEDED.value, rollback_failure=None
-    )
-    # A failed step whose compensation failed keeps its status.
-    return reopened + runs.filter(rollback_failure__isnull=False).update(rollback_failure=None)
 
 
 def prune(before: datetime, limit: int = 500) -> int:
