@@ -1,0 +1,230 @@
+"""Executions in the admin: the list, the page of one, and the verbs behind a confirmation.
+
+View-only: rows are the runtime's to write.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import CharField, Q, QuerySet
+from django.db.models.functions import Cast
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from reactor_coord import operations
+from reactor_coord.errors import ReactorCoordError
+from reactor_coord.models import Execution
+from reactor_coord.operations import views
+from reactor_coord.templatetags.reactor_coord_admin import rc_ago, rc_badge, rc_span
+
+from .coordination import CoordinationPages
+from .filters import ReactorFilter, RollbackFilter
+from .forms import ReasonForm
+from .picture import draw
+
+OPERATE = "reactor_coord.operate_execution"
+
+VERBS: dict[str, tuple[str, str]] = {
+    "cancel": ("Cancel", "It stops before its next step, leaves every line it stands in, and undoes what it did."),
+    "retry": ("Retry", "A new execution with the same inputs is started in a worker. This one stays as it is."),
+    "undo": (
+        "Undo",
+        "What it did is undone, newest first. After an incomplete rollback only what is left is tried again.",
+    ),
+    "resume": ("Resume", "It is taken up again where it stopped. The step it was in is repeated."),
+}
+"""What a button says and what pressing it does."""
+
+
+if TYPE_CHECKING:
+    _ModelAdmin = admin.ModelAdmin[Execution]
+else:
+    _ModelAdmin = admin.ModelAdmin
+
+
+@admin.register(Execution)
+class ExecutionAdmin(CoordinationPages, _ModelAdmin):
+    """See the module."""
+
+    list_display = ("short_id", "reactor_name", "state", "waits_on", "age", "lasted")
+    list_filter = ("status", ReactorFilter, RollbackFilter, "mode", ("created_at", admin.DateFieldListFilter))
+    search_fields = ("idempotency_key__exact",)
+    search_help_text = "An id, the end of one, or an idempotency key"
+    show_full_result_count = False
+    list_per_page = 50
+    list_max_show_all = 200
+    actions = None
+    change_list_template = "admin/reactor_coord/execution/change_list.html"
+
+    class Media:
+        css = {"all": ("reactor_coord/admin.css",)}
+
+    # --- view-only
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Execution | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Execution | None = None) -> bool:
+        return False
+
+    # --- the list
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Execution]:
+        return views.listing(super().get_queryset(request))
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Execution], search_term: str
+    ) -> tuple[QuerySet[Execution], bool]:
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        try:
+            return queryset.filter(pk=UUID(term)), False
+        except ValueError:
+            pass  # not a whole id
+        if re.fullmatch(r"[0-9a-fA-F]{6,12}", term):
+            ended = Q(id_text__endswith=term.lower()) | Q(idempotency_key=term)
+            return queryset.alias(id_text=Cast("id", CharField())).filter(ended), False
+        return queryset.filter(idempotency_key=term), False
+
+    @admin.display(description="execution", ordering="id")
+    def short_id(self, row: Execution) -> SafeString:
+        return format_html('<code title="{}">{}</code>', row.pk, views.short(str(row.pk)))
+
+    @admin.display(description="reactor", ordering="reactor")
+    def reactor_name(self, row: Execution) -> SafeString:
+        return format_html('<span title="{}">{}</span>', row.reactor, row.label or row.reactor)
+
+    @admin.display(description="status", ordering="status")
+    def state(self, row: Execution) -> SafeString:
+        return rc_badge(row.status, views.summary(row).status_label)
+
+    @admin.display(description="waits on")
+    def waits_on(self, row: Execution) -> SafeString | str:
+        wait = views.summary(row).waits_on
+        if wait is None:
+            return ""
+        if not wait.key:
+            return format_html("{}", wait.kind.replace("_", " "))
+        return format_html(
+            "{} <code>{}</code> at {}", wait.primitive, wait.key, wait.path or wait.step or "the reactor"
+        )
+
+    @admin.display(description="age", ordering="id")
+    def age(self, row: Execution) -> SafeString | str:
+        return rc_ago(row.created_at)
+
+    @admin.display(description="lasted")
+    def lasted(self, row: Execution) -> str:
+        return rc_span(views.summary(row).duration)
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET"])
+        return super().changelist_view(request, extra_context)
+
+    # --- one execution
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET"])
+        row = self._row(request, object_id)
+        detail = views.detail(row)
+        may = request.user.has_perm(OPERATE)
+        offered = [name for name in ("cancel", "retry", "undo", "resume") if may and name in detail.allowed]
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "media": self.media,
+            "title": f"{detail.summary.label} {detail.summary.short_id}",
+            "object": row,
+            "detail": detail,
+            "summary": detail.summary,
+            "picture": draw(detail.steps),
+            "buttons": [
+                (name, VERBS[name][0], reverse("admin:reactor_coord_execution_act", args=[row.pk, name]))
+                for name in offered
+            ],
+            **(extra_context or {}),
+        }
+        request.current_app = self.admin_site.name
+        return TemplateResponse(request, "admin/reactor_coord/execution/change_form.html", context)
+
+    def act_view(self, request: HttpRequest, object_id: UUID, verb: str) -> HttpResponse:
+        """GET asks, POST does. Nothing changes without a POST, a token, the permission and a reason."""
+        if verb not in VERBS:
+            raise Http404(f"no action is called {verb}")
+        row = self._row(request, str(object_id))
+        if not request.user.has_perm(OPERATE):
+            raise PermissionDenied
+        if request.method not in ("GET", "HEAD", "POST"):
+            return HttpResponseNotAllowed(["GET", "POST"])
+        back = reverse("admin:reactor_coord_execution_change", args=[row.pk])
+        form = ReasonForm(request.POST if request.method == "POST" else None)
+        if request.method == "POST" and form.is_valid():
+            started = self._act(request, row, verb, form.cleaned_data["reason"])
+            return HttpResponseRedirect(
+                reverse("admin:reactor_coord_execution_change", args=[started]) if started else back
+            )
+        detail = views.detail(row, trace_limit=0)
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "media": self.media,
+            "title": f"{VERBS[verb][0]} {detail.summary.label} {detail.summary.short_id}?",
+            "object": row,
+            "verb": verb,
+            "button": VERBS[verb][0],
+            "consequence": VERBS[verb][1],
+            "detail": detail,
+            "summary": detail.summary,
+            "form": form,
+            "back": back,
+        }
+        return TemplateResponse(request, "reactor_coord/admin/confirm_act.html", context)
+
+    def get_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        act = path("<uuid:object_id>/<slug:verb>/", wrap(self.act_view), name="reactor_coord_execution_act")
+        standard = super().get_urls()
+        return [*self.coordination_urls(), *_before_catch_all(standard, act)]
+
+    def _row(self, request: HttpRequest, object_id: str) -> Execution:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        try:
+            found = Execution.objects.filter(pk=UUID(str(object_id))).first()
+        except ValueError:
+            found = None
+        if found is None:
+            raise Http404(f"There is no execution {object_id}. It may have been pruned.")
+        return found
+
+    def _act(self, request: HttpRequest, row: Execution, verb: str, reason: str) -> Any:
+        """Do it, and answer the id of what was started, if that is what it did."""
+        try:
+            done = getattr(operations, verb)(row, reason=reason, actor=str(request.user))
+        except ReactorCoordError as error:
+            self.message_user(request, views.mask_secrets(str(error)), messages.ERROR)
+            return None
+        self.log_change(request, row, f"{VERBS[verb][0]}: {reason}")
+        self.message_user(request, f"{VERBS[verb][0]} was accepted.", messages.SUCCESS)
+        return getattr(done, "id", None)
+
+
+def _before_catch_all(standard: list[URLPattern], ours: URLPattern) -> list[URLPattern]:
+    """Ours after `history`, `delete` and `change`, which are slugs as well, and before the admin's last pattern."""
+    return [*standard[:-1], ours, standard[-1]]

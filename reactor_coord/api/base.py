@@ -1,0 +1,36 @@
+"""What all our API views share: permissions per action, our answers to our errors, a schema that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from drf_spectacular.openapi import AutoSchema
+from rest_framework.permissions import BasePermission
+from rest_framework.viewsets import GenericViewSet
+
+from . import errors
+from .permissions import VIEW, HasActionPermission, project_permissions
+
+
+class OperatorViewSet(GenericViewSet[Any]):
+    """A view for operators. `action_permissions` names what an action needs besides `view_execution`.
+
+    Subclass it, narrow `get_queryset`, and mount the subclass to give each caller only what is theirs: list, detail, trace
+    and every action go through that one queryset.
+    """
+
+    schema = AutoSchema()
+    action_permissions: ClassVar[dict[str, tuple[str, ...]]] = {}
+
+    def get_permissions(self) -> list[BasePermission]:
+        """The project's classes, then the model permission; without either nothing opens."""
+        return [*project_permissions(), HasActionPermission()]
+
+    def required_permissions(self) -> tuple[str, ...]:
+        """The model permissions of the action asked for."""
+        return self.action_permissions.get(self.action or "", (VIEW,))
+
+    def get_exception_handler(self) -> Callable[..., Any]:
+        """Ours, whatever the project's is: it knows what our errors mean."""
+        return errors.handle

@@ -1,0 +1,1 @@
+"""Commands for operators and for scripts, and what they print with."""

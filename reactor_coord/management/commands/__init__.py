@@ -1,0 +1,1 @@
+"""The commands. Each is one file of Django's; what they share lives above."""

@@ -1,0 +1,273 @@
+"""The one page that says everything about one execution.
+
+It costs the same few queries whatever the execution's size: the tree, its step runs, its trace (with a count), one survey
+of the live holds and one look at one line. What is too much to read (hundreds of branches, megabytes of payload) is cut,
+and says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Case, F, JSONField, QuerySet, TextField, Value, When
+from django.db.models.functions import Cast, Length
+from django.utils import timezone
+
+from reactor_coord.engine.states import ExecutionStatus, StepStatus, is_terminal
+from reactor_coord.models import Execution, StepRun, TraceEvent
+from reactor_coord.storage import codec
+
+from . import live, outlines
+from .explaining import explain
+from .shapes import (
+    BranchView,
+    ExecutionDetail,
+    FailureView,
+    HoldRow,
+    Live,
+    RollbackFailureView,
+    StepView,
+    TraceView,
+    WaitView,
+)
+from .steps import coordination_views, rollback_failure_view, step_views
+from .summaries import LIST_COLUMNS, status_label, summary, wait_of, with_live_place
+
+BRANCHES_SHOWN = 100
+STEPS_SHOWN = 1000
+TRACE_SHOWN = 400
+PAYLOAD_SHOWN = 20_000
+"""Characters of one stored payload; what is longer is not even read."""
+
+_TROUBLE = (StepStatus.FAILED, StepStatus.UNDO_FAILED)
+
+
+def detail(row: Execution, *, trace_limit: int = TRACE_SHOWN) -> ExecutionDetail:
+    """Everything about `row`, with what it composed or fanned out inside its steps."""
+    now = timezone.now()
+    holders = live.holds()
+    tree = _Tree(row, holders)
+    wait = with_live_place(_wait_in_tree(row, holders), str(row.root_id or row.id))
+    steps = tree.steps_of(row, wait)
+    failure = failure_view(row.failure)
+    rollback_failures = tuple(_rollback_failures(row.failure, steps))
+    base = summary(row, holders)
+    trace, total = trace_of(row, limit=trace_limit)
+    definition = outlines.definition_of(row.reactor)
+    running = tuple(step.name for step in steps if step.status == StepStatus.RUNNING)
+    return ExecutionDetail(
+        summary=replace(base, status_label=status_label(row.status, row.park_kind, incomplete=bool(rollback_failures))),
+        explain=explain(
+            base, wait=wait, failure=failure, rollback_failures=rollback_failures, running_steps=running, now=now
+        ),
+        inputs=codec.display(row.inputs),
+        result=codec.display(row.result),
+        failure=failure,
+        rollback_failures=rollback_failures,
+        steps=steps[:STEPS_SHOWN],
+        steps_hidden=max(len(steps) - STEPS_SHOWN, 0),
+        coordination=tree.coordination_of(row, wait),
+        trace=trace,
+        trace_total=total,
+        waits_on=wait,
+        definition_missing=definition is None,
+        allowed=frozenset() if row.parent_id else allowed_verbs(row.status, incomplete=bool(rollback_failures)),
+        notice=holders.notice,
+        worker=row.worker or "",
+        workers_lost=row.workers_lost,
+        lease_expires_at=row.lease_expires_at,
+        cancel_requested=row.cancel_requested,
+    )
+
+
+def trace_of(row: Execution, *, limit: int = TRACE_SHOWN, after: int = 0) -> tuple[tuple[TraceView, ...], int]:
+    """The trace of an execution and of what it composed, oldest first, and how many rows there are in all."""
+    rows = trace_rows(row)
+    total = rows.count()
+    found = list(rows.filter(pk__gt=after)[:limit])
+    return trace_views(row, found), total
+
+
+def trace_rows(row: Execution) -> QuerySet[TraceEvent]:
+    """The trace rows of a tree; of a nested execution only its own."""
+    own = TraceEvent.objects.select_related("execution").defer(
+        "execution__inputs", "execution__result", "execution__failure"
+    )
+    nested = row.parent_id is not None
+    return (own.filter(execution_id=row.pk) if nested else own.filter(root_id=row.pk)).order_by("pk")
+
+
+def trace_views(row: Execution, found: Iterable[TraceEvent]) -> tuple[TraceView, ...]:
+    """Trace rows with their times relative to the creation of `row`."""
+    begin = row.created_at
+    return tuple(
+        TraceView(
+            sequence=event.pk,
+            at=event.at,
+            offset=(event.at - begin).total_seconds(),
+            kind=str(event.kind),
+            execution=str(event.execution_id),
+            reactor=event.execution.label or event.execution.reactor,
+            step=event.step or "",
+            primitive=event.primitive or "",
+            key=event.key or "",
+            data=codec.display(event.data),
+            nested=event.execution_id != row.pk,
+        )
+        for event in found
+    )
+
+
+def failure_view(recorded: Any) -> FailureView | None:
+    """The failure as the row has it."""
+    if not recorded:
+        return None
+    return FailureView(
+        step=str(recorded.get("step") or ""),
+        reactor=str(recorded.get("reactor") or ""),
+        type=str(recorded.get("error_type") or recorded.get("type") or "Error"),
+        message=str(recorded.get("message") or ""),
+        arguments=codec.display(recorded.get("arguments")),
+    )
+
+
+def allowed_verbs(status: str, *, incomplete: bool = False) -> frozenset[str]:
+    """Which verbs an operator is offered in a status; `operations.verbs` has the last word."""
+    match status:
+        case ExecutionStatus.READY | ExecutionStatus.RUNNING | ExecutionStatus.PARKED | ExecutionStatus.PAUSED:
+            return frozenset({"cancel"})
+        case ExecutionStatus.NEEDS_DEFINITION:
+            return frozenset({"cancel", "resume"})
+        case ExecutionStatus.ABORTED:
+            return frozenset({"resume", "undo"})
+        case ExecutionStatus.FAILED:
+            return frozenset({"undo"}) if incomplete else frozenset({"retry"})
+        case ExecutionStatus.COMPLETED | ExecutionStatus.HALTED:
+            return frozenset({"undo"})
+        case ExecutionStatus.CANCELLED:
+            return frozenset({"retry"})
+        case _:
+            return frozenset()
+
+
+class _Tree:
+    """One execution and everything below it, read in two queries."""
+
+    def __init__(self, row: Execution, holders: Live[HoldRow]) -> None:
+        self.holders = holders
+        self.totals: dict[tuple[UUID | None, str], int] = Counter()
+        self.children: dict[UUID | None, list[Execution]] = defaultdict(list)
+        shown = [row.pk]
+        root = row.root_id or row.pk
+        below = Execution.objects.filter(root_id=root, parent__isnull=False).only(*LIST_COLUMNS)
+        for child in below.order_by("parent_id", "element_index", "id")[: STEPS_SHOWN + 1]:
+            slot = (child.parent_id, child.parent_step)
+            self.totals[slot] += 1
+            if self.totals[slot] <= BRANCHES_SHOWN:
+                self.children[child.parent_id].append(child)
+                shown.append(child.pk)
+        self.runs: dict[UUID, list[StepRun]] = defaultdict(list)
+        for run in _step_runs(shown):
+            self.runs[run.execution_id].append(run)
+
+    def steps_of(self, row: Execution, wait: WaitView | None) -> tuple[StepView, ...]:
+        branches: dict[str, list[BranchView]] = defaultdict(list)
+        for child in self.children.get(row.pk, ()):
+            branches[child.parent_step].append(self._branch(child, wait))
+        return step_views(
+            outlines.definition_of(row.reactor),
+            self.runs.get(row.pk, ()),
+            holds=self._holds_of(row),
+            wait=_only_of(row, wait),
+            branches=branches,
+            totals={step: count for (parent, step), count in self.totals.items() if parent == row.pk},
+            over=is_terminal(row.status),
+            runs_now=row.status == ExecutionStatus.RUNNING,
+        )
+
+    def coordination_of(self, row: Execution, wait: WaitView | None) -> tuple[Any, ...]:
+        """What is held or awaited for the whole reactor: the holds that belong to no step."""
+        definition = outlines.definition_of(row.reactor)
+        waits = _only_of(row, wait)
+        return coordination_views(
+            definition.coordination if definition is not None else {},
+            (),
+            holds=[hold for hold in self._holds_of(row) if not hold.step],
+            wait=waits if waits is not None and not waits.step else None,
+            to_come=row.started_at is None and not is_terminal(row.status),
+        )
+
+    def _branch(self, child: Execution, wait: WaitView | None) -> BranchView:
+        return BranchView(
+            id=str(child.pk),
+            reactor=child.reactor,
+            label=child.label or child.reactor,
+            status=str(child.status),
+            element_index=child.element_index,
+            reason=child.reason or "",
+            definition_missing=outlines.definition_of(child.reactor) is None,
+            coordination=self.coordination_of(child, wait),
+            steps=self.steps_of(child, wait),
+        )
+
+    def _holds_of(self, row: Execution) -> Sequence[HoldRow]:
+        return [hold for hold in self.holders.rows if hold.execution == str(row.pk)]
+
+
+def _only_of(row: Execution, wait: WaitView | None) -> WaitView | None:
+    return wait if wait is not None and wait.execution == str(row.pk) else None
+
+
+def _wait_in_tree(row: Execution, holders: Live[HoldRow]) -> WaitView | None:
+    """The root records what the tree waits on; on the page of a nested execution it is shown if it is that one that waits."""
+    if row.parent_id is None:
+        return wait_of(row, holders)
+    root = Execution.objects.only(*LIST_COLUMNS).filter(pk=row.root_id or row.pk).first()
+    wait = wait_of(root, holders) if root is not None else None
+    return wait if wait is not None and wait.execution == str(row.pk) else None
+
+
+def _step_runs(executions: Sequence[UUID]) -> QuerySet[StepRun]:
+    """Step runs with their payloads as `arguments_shown` and `result_shown`, unless too long to read (`oversized`)."""
+
+    def shown(column: str) -> Case:
+        return Case(
+            When(**{f"{column}_length__lte": PAYLOAD_SHOWN}, then=F(column)),
+            default=Value(None),
+            output_field=JSONField(),
+        )
+
+    return (
+        StepRun.objects.filter(execution_id__in=executions)
+        .defer("arguments", "result")
+        .annotate(
+            arguments_length=Length(Cast("arguments", TextField())), result_length=Length(Cast("result", TextField()))
+        )
+        .annotate(
+            arguments_shown=shown("arguments"),
+            result_shown=shown("result"),
+            oversized=Case(
+                When(arguments_length__gt=PAYLOAD_SHOWN, then=Value(True)),
+                When(result_length__gt=PAYLOAD_SHOWN, then=Value(True)),
+                default=Value(False),
+            ),
+        )
+        .order_by("pk")[: STEPS_SHOWN * 10]
+    )
+
+
+def _rollback_failures(recorded: Any, steps: Iterable[StepView]) -> Iterable[RollbackFailureView]:
+    """As the failure lists them; from the step runs while the rollback still goes on."""
+    listed = [rollback_failure_view("", each) for each in (recorded or {}).get("rollback_failures") or ()]
+    if listed:
+        yield from (each for each in listed if each is not None)
+        return
+    for step in steps:
+        if step.rollback_failure is not None:
+            yield step.rollback_failure
+        for branch in step.branches:
+            yield from _rollback_failures(None, branch.steps)

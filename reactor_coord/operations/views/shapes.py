@@ -1,0 +1,354 @@
+"""What operators see, as values: frozen, without models, ready for a page, an API answer or a terminal.
+
+Nothing here queries; `executions` and `coordination` fill these in. Payloads (`arguments`, `result`, `inputs`, trace data) have
+already been through `storage.codec.display`: redacted, without tags, truncated.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class HolderView:
+    """Who has a key. `execution` is empty for an owner outside any execution (a direct call, a test).
+
+    `live` false: as it was last recorded, with `recorded` its words of then.
+    """
+
+    owner: str
+    execution: str = ""
+    reactor: str = ""
+    step: str = ""
+    state: str = "held"
+    since: dt.datetime | None = None
+    lease_left: float | None = None
+    fence: int | None = None
+    live: bool = True
+    recorded: str = ""
+
+    @property
+    def name(self) -> str:
+        """The holder in few words: `Payment 2f9a1c03 at charge`."""
+        if self.recorded:
+            return self.recorded
+        words = self.reactor.rsplit(".", 1)[-1] or "somebody"
+        who = self.execution or self.owner
+        words += f" {short(who)}" if who else ""
+        return f"{words} at {self.step}" if self.step else words
+
+
+@dataclass(frozen=True, slots=True)
+class WaitView:
+    """What a parked execution waits on. `place` counts from 1; `live` false: as the row last recorded it, not as Redis has it.
+
+    `execution` is the one of the tree that waits (the root, or one it composed); `path` names the step from the root's view.
+    """
+
+    kind: str
+    step: str = ""
+    path: str = ""
+    execution: str = ""
+    reactor: str = ""
+    primitive: str = ""
+    key: str = ""
+    keys: tuple[str, ...] = ()
+    holder: HolderView | None = None
+    place: int | None = None
+    waiting: int | None = None
+    attempts: int = 0
+    since: dt.datetime | None = None
+    next_check: dt.datetime | None = None
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinationView:
+    """One declared hold of one step or reactor. `state`: pending | waiting | held | parked | released | passed."""
+
+    primitive: str
+    key: str
+    state: str
+    declared: str = ""
+    holder: HolderView | None = None
+    since: dt.datetime | None = None
+    fence: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorView:
+    """Why a step failed, as it was recorded."""
+
+    type: str
+    message: str
+    traceback: str = ""
+    began: bool = True
+    retryable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackFailureView:
+    """A cleanup that did not happen: what is left for a person to put right."""
+
+    step: str
+    kind: str = ""
+    key: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureView:
+    """The failure that ended an execution."""
+
+    step: str
+    reactor: str
+    type: str
+    message: str
+    arguments: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """One step of the definition, begun or not; `level` is its depth in the graph, `branches` what it composed or fanned out."""
+
+    name: str
+    kind: str
+    status: str
+    level: int = 0
+    depends_on: tuple[str, ...] = ()
+    attempts: int = 0
+    contention_attempts: int = 0
+    workers_lost: int = 0
+    arguments: Any = None
+    result: Any = None
+    error: ErrorView | None = None
+    reason: str = ""
+    correlation_id: str = ""
+    rollback_failure: RollbackFailureView | None = None
+    coordination: tuple[CoordinationView, ...] = ()
+    started_at: dt.datetime | None = None
+    finished_at: dt.datetime | None = None
+    oversized: bool = False
+    branches: tuple[BranchView, ...] = ()
+    branches_total: int = 0
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from its begin to its end; None while it runs or before."""
+        return seconds_between(self.started_at, self.finished_at)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchView:
+    """A nested execution (composed, or an element of a map) inside the page of its root."""
+
+    id: str
+    reactor: str
+    label: str
+    status: str
+    element_index: int | None = None
+    reason: str = ""
+    definition_missing: bool = False
+    coordination: tuple[CoordinationView, ...] = ()
+    steps: tuple[StepView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TraceView:
+    """One trace row. `offset` is in seconds since the execution was created."""
+
+    sequence: int
+    at: dt.datetime
+    offset: float
+    kind: str
+    execution: str
+    reactor: str = ""
+    step: str = ""
+    primitive: str = ""
+    key: str = ""
+    data: Any = None
+    nested: bool = False
+
+    @property
+    def words(self) -> str:
+        """Its data in one line for a table: `place=1, holder=…`."""
+        return in_words(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionSummary:
+    """One row of a list: no payload."""
+
+    id: str
+    reactor: str
+    label: str
+    status: str
+    status_label: str
+    mode: str
+    queue: str = ""
+    idempotency_key: str = ""
+    tags: dict[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    waits_on: WaitView | None = None
+    parent: str = ""
+    root: str = ""
+    created_at: dt.datetime | None = None
+    started_at: dt.datetime | None = None
+    finished_at: dt.datetime | None = None
+
+    @property
+    def short_id(self) -> str:
+        """The end of the id, where a uuid7 is random: enough to tell rows apart."""
+        return short(self.id)
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from its first begin to its end; None until it ended."""
+        return seconds_between(self.started_at, self.finished_at)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionDetail:
+    """Everything the page of one execution says. `notice` is set when Redis could not be asked; the rest still holds."""
+
+    summary: ExecutionSummary
+    explain: str
+    inputs: Any
+    result: Any
+    failure: FailureView | None
+    rollback_failures: tuple[RollbackFailureView, ...]
+    steps: tuple[StepView, ...]
+    coordination: tuple[CoordinationView, ...]
+    trace: tuple[TraceView, ...]
+    trace_total: int
+    waits_on: WaitView | None
+    definition_missing: bool
+    allowed: frozenset[str]
+    notice: str = ""
+    worker: str = ""
+    workers_lost: int = 0
+    lease_expires_at: dt.datetime | None = None
+    cancel_requested: bool = False
+    steps_hidden: int = 0
+
+    @property
+    def levels(self) -> tuple[tuple[StepView, ...], ...]:
+        """Its steps by depth in the graph, for the picture."""
+        depth = 1 + max((step.level for step in self.steps), default=-1)
+        return tuple(tuple(step for step in self.steps if step.level == level) for level in range(depth))
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRow:
+    """One live hold of one key."""
+
+    key: str
+    primitive: str
+    state: str
+    owner: str
+    execution: str
+    reactor: str
+    step: str
+    since: dt.datetime | None
+    lease_left: float
+    fence: int
+    count: int
+    waiting: int
+
+    @property
+    def holder(self) -> str:
+        """Its holder in few words."""
+        return HolderView(self.owner, self.execution, self.reactor, self.step).name
+
+
+@dataclass(frozen=True, slots=True)
+class WaiterRow:
+    """One place in one line. `kind`: parked (woken by a message) or blocking (a process that stands there)."""
+
+    key: str
+    primitive: str
+    place: int
+    owner: str
+    execution: str
+    reactor: str
+    step: str
+    since: dt.datetime | None
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParkRow:
+    """One execution that stepped aside, and why."""
+
+    execution: str
+    reactor: str
+    label: str
+    status: str
+    wait: WaitView
+
+
+@dataclass(frozen=True, slots=True)
+class Live(Generic[Row]):
+    """Rows from Redis, or none and a `notice` saying why they could not be read."""
+
+    rows: tuple[Row, ...]
+    notice: str = ""
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutline:
+    """One step as it is declared."""
+
+    name: str
+    kind: str
+    runs: str
+    after: tuple[str, ...]
+    level: int
+    coordination: tuple[CoordinationView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReactorOutline:
+    """One reactor as it is declared."""
+
+    name: str
+    label: str
+    doc: str
+    queue: str
+    inputs: tuple[tuple[str, str], ...]
+    steps: tuple[StepOutline, ...]
+    coordination: tuple[CoordinationView, ...]
+    returns: str = ""
+
+
+def short(identifier: str) -> str:
+    """The last eight signs of an id: a uuid7 begins with the time, so its beginning is the same for all of one minute."""
+    return identifier[-8:] if len(identifier) > 12 else identifier
+
+
+def seconds_between(begin: dt.datetime | None, end: dt.datetime | None) -> float | None:
+    """Seconds from one instant to another, None when one is missing."""
+    return None if begin is None or end is None else (end - begin).total_seconds()
+
+
+def in_words(data: Any) -> str:
+    """A small mapping as `a=1, b=2`; what is empty is left out."""
+    if not isinstance(data, dict):
+        return "" if data in (None, "", []) else str(data)
+    return ", ".join(f"{name}={_value(value)}" for name, value in data.items() if value not in (None, "", [], {}))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}".rstrip("0").rstrip(".")
+    if isinstance(value, dict):
+        return f"({in_words(value)})"
+    if isinstance(value, list):
+        return " ".join(_value(each) for each in value)
+    return str(value)

@@ -1,0 +1,180 @@
+"""The steps of one execution, begun or not, with what each coordinates: definition, step run and live holds put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reactor_coord.declare.definition import ReactorDefinition
+from reactor_coord.engine.plan import next_step
+from reactor_coord.engine.states import StepStatus
+from reactor_coord.models import StepRun
+from reactor_coord.storage import codec
+
+from . import live, outlines
+from .shapes import BranchView, CoordinationView, ErrorView, HoldRow, RollbackFailureView, StepView, WaitView
+from .summaries import moment
+
+_BEFORE_TAKING = frozenset({StepStatus.PENDING, StepStatus.WAITING, StepStatus.RETRYING})
+
+
+def step_views(
+    definition: ReactorDefinition | None,
+    runs: Sequence[StepRun],
+    *,
+    holds: Sequence[HoldRow],
+    wait: WaitView | None,
+    branches: Mapping[str, Sequence[BranchView]],
+    totals: Mapping[str, int],
+    over: bool,
+    runs_now: bool,
+) -> tuple[StepView, ...]:
+    """In definition order; steps the definition no longer has come last, a missing definition leaves the recorded ones."""
+    by_name = {run.step: run for run in runs}
+    declared = dict(definition.steps) if definition is not None else {}
+    depths = outlines.levels(declared) if definition is not None else {}
+    names = [*declared, *(name for name in by_name if name not in declared)]
+    current = _current(definition, by_name) if runs_now else None
+    return tuple(
+        _step_view(
+            name,
+            declared.get(name),
+            by_name.get(name),
+            level=depths.get(name, index),
+            holds=[hold for hold in holds if hold.step == name],
+            wait=wait if wait is not None and wait.step == name else None,
+            branches=tuple(branches.get(name, ())),
+            total=totals.get(name, 0),
+            over=over,
+            runs=name == current,
+        )
+        for index, name in enumerate(names)
+    )
+
+
+def _step_view(
+    name: str,
+    declared: Any,
+    run: StepRun | None,
+    *,
+    level: int,
+    holds: Sequence[HoldRow],
+    wait: WaitView | None,
+    branches: tuple[BranchView, ...],
+    total: int,
+    over: bool,
+    runs: bool,
+) -> StepView:
+    kind = str(declared.kind if declared is not None else run.kind if run is not None else "step")
+    after = tuple(sorted(declared.depends_on)) if declared is not None else ()
+    status = str(run.status) if run is not None else str(StepStatus.PENDING)
+    if runs:
+        status = str(StepStatus.RUNNING)
+    coordination = coordination_views(
+        declared.coordination if declared is not None else {},
+        (run.coordination or ()) if run is not None else (),
+        holds=holds,
+        wait=wait,
+        to_come=status in _BEFORE_TAKING and not over,
+    )
+    if run is None:
+        return StepView(name, kind, status, level, after, coordination=coordination)
+    return StepView(
+        name=name,
+        kind=kind,
+        status=status,
+        level=level,
+        depends_on=after,
+        attempts=run.attempts,
+        contention_attempts=run.contention_attempts,
+        workers_lost=run.workers_lost,
+        arguments=codec.display(getattr(run, "arguments_shown", None)),
+        result=codec.display(getattr(run, "result_shown", None)),
+        error=error_view(run.error),
+        reason=run.reason or "",
+        correlation_id=run.correlation_id or "",
+        rollback_failure=rollback_failure_view(name, run.rollback_failure),
+        coordination=coordination,
+        started_at=run.started_at,
+        finished_at=run.finished_at,
+        oversized=bool(getattr(run, "oversized", False)),
+        branches=branches,
+        branches_total=max(total, len(branches)),
+    )
+
+
+def _current(definition: ReactorDefinition | None, runs: Mapping[str, StepRun]) -> str | None:
+    """The step a running execution is in: a step is written down when it ends, so only the plan knows the one that runs."""
+    if definition is None:
+        return None
+    step = next_step(definition, {name: StepStatus(run.status) for name, run in runs.items()})
+    return step.name if step is not None else None
+
+
+def coordination_views(
+    declared: Mapping[str, Any],
+    recorded: Sequence[Mapping[str, Any]],
+    *,
+    holds: Sequence[HoldRow],
+    wait: WaitView | None,
+    to_come: bool,
+) -> tuple[CoordinationView, ...]:
+    """What it declares, what was recorded of it, and what Redis says now; Redis has the last word on who holds."""
+    views: dict[tuple[str, str], CoordinationView] = {}
+    for entry in recorded:
+        primitive, key = str(entry.get("primitive") or ""), str(entry.get("key") or "")
+        views[primitive, key] = CoordinationView(
+            primitive,
+            key,
+            str(entry.get("state") or "released"),
+            since=moment(entry.get("since")),
+            fence=entry.get("fence"),
+        )
+    if wait is not None and wait.key:
+        for key in wait.keys or (wait.key,):
+            holder = wait.holder if key == wait.key else None
+            views[wait.primitive, key] = CoordinationView(
+                wait.primitive, key, "waiting", holder=holder, since=wait.since
+            )
+    for hold in holds:
+        views[hold.primitive, hold.key] = CoordinationView(
+            hold.primitive, hold.key, hold.state, holder=live.holder_of(hold), since=hold.since, fence=hold.fence
+        )
+    taken = {primitive for primitive, _ in views}
+    state = "pending" if to_come else "not taken"
+    templates = [
+        CoordinationView(view.primitive, "", state, declared=view.declared)
+        for view in outlines.declared(declared)
+        if view.primitive not in taken
+    ]
+    return (*views.values(), *templates)
+
+
+def error_view(recorded: Any) -> ErrorView | None:
+    """A recorded error; texts of it as they stand, to be escaped by whoever shows them."""
+    if not recorded:
+        return None
+    return ErrorView(
+        type=str(recorded.get("type") or "Error"),
+        message=str(recorded.get("message") or ""),
+        traceback=_lines(recorded.get("traceback")),
+        began=bool(recorded.get("began", True)),
+        retryable=bool(recorded.get("retryable", True)),
+    )
+
+
+def rollback_failure_view(step: str, recorded: Any) -> RollbackFailureView | None:
+    """A recorded cleanup that did not happen."""
+    if not recorded:
+        return None
+    return RollbackFailureView(
+        step=str(recorded.get("step") or step),
+        kind=str(recorded.get("kind") or ""),
+        key=str(recorded.get("key") or ""),
+        reason=str(recorded.get("reason") or ""),
+        message=str(recorded.get("message") or ""),
+    )
+
+
+def _lines(recorded: Any) -> str:
+    return "\n".join(str(line) for line in recorded) if isinstance(recorded, list) else str(recorded or "")
