@@ -7,7 +7,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from demo_project.payments.models import Account
-from reactor_coord import operations
+from reactor_coord.operations import views
 
 ACCOUNTS_SHOWN = 40
 EXECUTIONS_SHOWN = 15
@@ -16,13 +16,13 @@ EXECUTIONS_SHOWN = 15
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
     """The page. A Redis that cannot be reached is said on it; the rest is shown all the same."""
-    holds = operations.holds()
+    holds = views.holds()
     return render(
         request,
         "home.html",
         {
             "accounts": Account.objects.all()[:ACCOUNTS_SHOWN],
-            "executions": [operations.summary(row) for row in operations.listing()[:EXECUTIONS_SHOWN]],
+            "executions": [views.summary(row) for row in views.listing()[:EXECUTIONS_SHOWN]],
             "holds": holds.rows,
             "notice": holds.notice,
         },

@@ -102,5 +102,11 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)-7s %(name)s %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "loggers": {"reactor_coord": {"handlers": ["stderr"], "level": os.environ.get("DEMO_LOG_LEVEL", "WARNING")}},
+    "loggers": {
+        "reactor_coord": {
+            "handlers": ["stderr"],
+            "level": os.environ.get("DEMO_LOG_LEVEL", "WARNING"),
+            "propagate": False,
+        }
+    },
 }

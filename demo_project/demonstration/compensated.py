@@ -7,9 +7,9 @@ from decimal import Decimal
 from demo_project.demonstration.claims import claim
 from demo_project.demonstration.stage import Stage, finished
 from demo_project.payments.reactors import Payment
-from reactor_coord import Outcome, operations
+from reactor_coord import Outcome
 from reactor_coord.engine.states import ExecutionStatus
-from reactor_coord.operations import HoldRow
+from reactor_coord.operations import views
 
 PACE_SECONDS = 0.2
 PROMISE = "a payment whose letter fails: the charge is paid back under its lock"
@@ -23,7 +23,7 @@ def show(stage: Stage) -> None:
         account_id=account.pk, amount=Decimal("25.00"), fail_at="notify", pace=PACE_SECONDS
     )
     stage.until(lambda: stage.mark("begin", "refund", payment.id), "the undo of the charge")
-    held = operations.hold(key)
+    held = views.hold(key)
     still = stage.mark("end", "refund", payment.id) is None
     _check_holder(held, key, str(payment.id), still)
     assert held is not None
@@ -35,7 +35,7 @@ def show(stage: Stage) -> None:
     assert failure is not None
     claim(failure.step == "notify", f"the failure is laid to {failure.step!r} instead of notify")
     claim(not failure.rollback_failures, f"the rollback is incomplete: {failure.rollback_failures}")
-    claim(operations.hold(key) is None, f"{key} is still held although the execution is over")
+    claim(views.hold(key) is None, f"{key} is still held although the execution is over")
     stage.screen.say(
         f"it ended {row.status} at {failure.step}: {failure.message}; nothing is left to clean up, {key} is free"
     )
@@ -49,7 +49,7 @@ def show(stage: Stage) -> None:
     stage.browse.append(("rolled back", payment.id))
 
 
-def _check_holder(held: HoldRow | None, key: str, execution: str, still: bool) -> None:
+def _check_holder(held: views.HoldRow | None, key: str, execution: str, still: bool) -> None:
     claim(still, "the undo was over before Redis could be asked: this machine is too busy to show this part")
     claim(held is not None, f"while the refund ran nobody held {key}")
     assert held is not None

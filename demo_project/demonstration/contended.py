@@ -8,10 +8,9 @@ from uuid import UUID
 from demo_project.demonstration.claims import ClaimBroken, claim
 from demo_project.demonstration.stage import Stage, finished, milliseconds, step_run
 from demo_project.payments.reactors import Payment
-from reactor_coord import operations
 from reactor_coord.engine.states import EventKind, ExecutionStatus
 from reactor_coord.models import Execution, TraceEvent
-from reactor_coord.operations import ParkRow
+from reactor_coord.operations import views
 
 PACE_SECONDS = 0.4
 SOON_SECONDS = 1.0
@@ -52,6 +51,6 @@ def show(stage: Stage) -> None:
     stage.browse.append(("parked and woken", loser))
 
 
-def _park(ids: list[UUID]) -> ParkRow | None:
-    parks = operations.parks(Execution.objects.filter(pk__in=ids)).rows
+def _park(ids: list[UUID]) -> views.ParkRow | None:
+    parks = views.parks(Execution.objects.filter(pk__in=ids)).rows
     return next((park for park in parks if park.wait.kind == "contention"), None)
