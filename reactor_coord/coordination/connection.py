@@ -18,12 +18,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis import exceptions
+from redis.client import NEVER_DECODE
+
+try:
+    import hiredis
+except ImportError:  # redis-py packs as well, more slowly
+    hiredis = None
 
 from reactor_coord.coordination.scripts import Script
 from reactor_coord.errors import CoordinationUnavailable
 
 REPLY_TIMEOUT = 5.0
 """Seconds to wait for a reply where the project sets no `socket_timeout`: nothing here may hang for ever."""
+
+ENOUGH_FOR_OTHERS = 8
+"""Connections a pool must allow for one of them to be kept at hand."""
 
 _FAILURES = (exceptions.RedisError, OSError)
 
@@ -37,6 +46,8 @@ class Connection:
         self.alias = alias
         self._client: Any = None
         self._pool: Any = None
+        self._at_hand: list[Any] = []
+        self._pid = os.getpid()
         self.blocking = Blocking(self)
 
     @property
@@ -64,16 +75,37 @@ class Connection:
         pool = self._pool if self._pool is not None else self.pool
         if pool is None:
             return self._run_through_client(script, keys, args)
-        try:
-            connection = pool.get_connection()
-        except _FAILURES as error:
-            raise CoordinationUnavailable(reason=_reason(error), sent=False) from error
+        connection = self._borrow(pool)
         try:
             return _converse(connection, script, keys, args, timeout)
         except _FAILURES as error:
             raise CoordinationUnavailable(reason=_reason(error)) from error
+        except BaseException:
+            connection.disconnect()  # a time limit or Ctrl-C: the reply is still to come, so the connection is spoilt
+            raise
         finally:
+            self._return(pool, connection)
+
+    def _borrow(self, pool: Any) -> Any:
+        """The connection at hand if no other thread has it, else one of the pool's."""
+        if self._pid == os.getpid():
+            try:
+                return self._at_hand.pop()
+            except IndexError:
+                pass
+        else:  # a fork's child: the pool begins anew by itself
+            self._pid, self._at_hand = os.getpid(), []
+        try:
+            return pool.get_connection()
+        except _FAILURES as error:
+            raise CoordinationUnavailable(reason=_reason(error), sent=False) from error
+
+    def _return(self, pool: Any, connection: Any) -> None:
+        """One stays at hand, where the pool has enough for others: to borrow and check one costs as much as a script."""
+        if self._at_hand or self._pid != os.getpid() or getattr(pool, "max_connections", 0) < ENOUGH_FOR_OTHERS:
             pool.release(connection)
+        else:
+            self._at_hand.append(connection)
 
     def commands(self, *commands: tuple[Argument, ...]) -> list[Any]:
         """Send plain commands as one pipeline (no transaction): one round trip, on a cluster one for each node."""
@@ -82,7 +114,7 @@ class Connection:
         try:
             pipeline = self.client.pipeline(transaction=False)
             for command in commands:
-                pipeline.execute_command(*command)
+                pipeline.execute_command(*command, **{NEVER_DECODE: True})
             return list(pipeline.execute())
         except _FAILURES as error:
             raise CoordinationUnavailable(reason=_reason(error)) from error
@@ -102,6 +134,9 @@ def _converse(
 ) -> Any:
     try:
         return _ask(connection, script, keys, args, timeout)
+    except exceptions.ReadOnlyError:
+        connection.disconnect()  # after a failover the same name may lead to the new primary
+        raise
     except exceptions.TimeoutError:
         raise  # the caller knows what a lost reply means; waiting as long again would only hold him up
     except (exceptions.ConnectionError, OSError):
@@ -112,12 +147,19 @@ def _converse(
 def _ask(
     connection: Any, script: Script, keys: Sequence[bytes], args: Sequence[Argument], timeout: float | None
 ) -> Any:
-    connection.send_command("EVALSHA", script.sha, len(keys), *keys, *args)
+    connection.send_packed_command(_packed(connection, b"EVALSHA", script.sha, len(keys), *keys, *args))
     try:
         return _reply(connection, timeout)
     except exceptions.NoScriptError:
         connection.send_command("EVAL", script.text, len(keys), *keys, *args)  # which loads it as well
         return _reply(connection, timeout)
+
+
+def _packed(connection: Any, *arguments: Argument) -> list[bytes]:
+    if hiredis is None:
+        packed: list[bytes] = connection.pack_command(*arguments)
+        return packed
+    return [hiredis.pack_command(arguments)]
 
 
 def _reply(connection: Any, timeout: float | None) -> Any:

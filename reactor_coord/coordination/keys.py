@@ -46,9 +46,9 @@ class Names:
         return f"{self.prefix}:{{{primitive}:{encode(key)}}}"
 
     def _resource(self, primitive: str, key: str) -> tuple[bytes, ...]:
-        """hold, line, waiters and meta of a key, in the order in which the scripts read them."""
+        """hold, line, waiters, meta and fence of a key, in the order in which the scripts read them."""
         tag = self.tag(primitive, key)
-        return tuple(f"{tag}:{part}".encode() for part in ("hold", "line", "waiters", "meta"))
+        return tuple(f"{tag}:{part}".encode() for part in ("hold", "line", "waiters", "meta", "fence"))
 
     def index(self, primitive: str) -> bytes:
         """The sorted set of all live keys of a primitive, for listing and tending."""

@@ -299,9 +299,7 @@ class _Request:
             self.inbox,
             _ms(self.patience + NET_LOOK),
             max(-HIGHEST_PRIORITY, min(who.priority, HIGHEST_PRIORITY)),
-            to_bytes(who.execution),
-            to_bytes(who.reactor),
-            to_bytes(who.step),
+            to_bytes(f"{who.execution}\x1f{who.reactor}\x1f{who.step}"),
             *map(to_bytes, self.keys),
         ]
 
@@ -353,12 +351,18 @@ def _held(key: str, row: Sequence[bytes]) -> HeldKey:
 def _holder(row: Sequence[bytes | None]) -> Holder | None:
     if row[0] is None:
         return None
-    owner, claim, state, fence, since, remaining, execution, reactor, step, count = (
-        to_text(each or b"") for each in row
-    )
+    owner, claim, state, fence, since, remaining, info, count = (to_text(each or b"") for each in row)
+    execution, reactor, step = split_info(info)
     return Holder(
         owner, claim, state, int(fence), _seconds(since), _seconds(remaining), execution, reactor, step, int(count)
     )
+
+
+def split_info(info: str) -> tuple[str, str, str]:
+    """Execution, reactor and step, as they are kept in one field of a hold or a waiter."""
+    execution, _, rest = info.partition("\x1f")
+    reactor, _, step = rest.partition("\x1f")
+    return execution, reactor, step
 
 
 def _refused(keys: tuple[str, ...], reply: Sequence[Any]) -> Refused:

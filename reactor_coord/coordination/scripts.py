@@ -1,4 +1,4 @@
-"""The Lua files, read once: each is `line.lua` and its own text, known to the server by the SHA1 of both."""
+"""The Lua files, read once: what they share before each one's own, known to the server by the SHA1 of the whole."""
 
 from __future__ import annotations
 
@@ -17,9 +17,17 @@ class Script:
     sha: bytes
 
 
+_PARTS = {
+    "take": ("clock", "take_free", "line", "take"),
+    "give": ("give_last", "clock", "line", "give"),
+}
+"""What a text is made of, where it is not the operation behind the common parts: a short cut comes before what it spares."""
+
+
 @cache
 def script(name: str) -> Script:
     """The operation in `lua/<name>.lua`."""
     folder = resources.files("reactor_coord.coordination") / "lua"
-    text = b"\n".join((folder / f"{part}.lua").read_bytes() for part in ("line", name))
+    parts = _PARTS.get(name, ("clock", "line", name))
+    text = b"\n".join((folder / f"{part}.lua").read_bytes() for part in parts)
     return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())

@@ -1,48 +1,32 @@
--- What every script of the lock shares: time, fences, the index, and handing a key to the head of its line.
+-- What every script of the lock shares: the index, the line, and handing a key to the head of it.
 --
--- A resource is four keys of one hash tag, each with an expiry:
---   hold     hash  owner claim state fence since count ttl execution reactor step granted_at released_by, a field
---                  t:<token> for every acquisition that counts; of a grant also waiter, wake, from.  PEXPIRE: the lease
+-- A resource is five keys of one hash tag, each with an expiry:
+--   hold     hash  owner claim state fence since count info granted_at released_by, a field t:<token> for every
+--                  acquisition that counts; of a grant also waiter, wake, from.  PEXPIRE: the lease
 --   line     zset  waiter id -> -priority * 2^40 + ticket
 --   waiters  hash  waiter id -> JSON {ticket, lapses, passed, owner, wake | inbox and deadline, since, ...}. An entry
 --                  outlives its place in the line, so that who comes late keeps its ticket
---   meta     hash  fence (last given), ticket (last given), round (releases so far)
--- and one index for all: zset raw key -> ms at which its hold lapses (or its line is worth a look).
+--   meta     hash  ticket (last given), round (releases so far)
+--   fence    string  the last one given
+-- info is execution, reactor and step, for people who look, with 0x1F between them;
+-- and there is one index for all: zset raw key -> ms at which its hold lapses (or its line is worth a look).
 --
--- KEYS[1] index; then hold, line, waiters, meta of each resource.  ARGV[1] hand-off grace in ms.
--- Instants are ms of the server's clock; fences are its microseconds, below 2^53 and so exact as Lua numbers.
-local KEEP = 86400000         -- ms a line is kept after the last thing that happened to it
-local INDEX_KEEP = 2592000000 -- ms the index is kept after the last write: more than any park's horizon
+-- KEYS[1] index; then hold, line, waiters, meta, fence of each resource.  ARGV[1] hand-off grace in ms.
 local IDLE_LOOK = 30000       -- ms to the next look at a line in which nobody can use the key now
 local LAPSES_AT_MOST = 8      -- a grant's grace doubles up to 2^8 times
 
-local clock = redis.call('TIME')
-local NOW_US = clock[1] * 1000000 + clock[2]
-local NOW = math.floor(NOW_US / 1000)
 local GRACE = tonumber(ARGV[1])
-local COUNT = (#KEYS - 1) / 4
-
-local function int(number)
-  return string.format('%.0f', number)
-end
+local COUNT = (#KEYS - 1) / 5
 
 local function resource(i, raw)
-  local at = 4 * i - 2
-  return { hold = KEYS[at], line = KEYS[at + 1], waiters = KEYS[at + 2], meta = KEYS[at + 3], raw = raw }
+  local at = 5 * i - 3
+  return { hold = KEYS[at], line = KEYS[at + 1], waiters = KEYS[at + 2], meta = KEYS[at + 3],
+    fence = KEYS[at + 4], raw = raw }
 end
 
 local function index_at(r, at)
   redis.call('ZADD', KEYS[1], int(at), r.raw)
   redis.call('PEXPIRE', KEYS[1], INDEX_KEEP)
-end
-
-local function next_fence(r)
-  -- The clock makes it grow when the counter was lost, the counter when the clock went back.
-  local last = tonumber(redis.call('HGET', r.meta, 'fence') or 0)
-  local fence = math.max(last + 1, NOW_US)
-  redis.call('HSET', r.meta, 'fence', int(fence))
-  redis.call('PEXPIRE', r.meta, KEEP)
-  return int(fence)
 end
 
 local function keep_line(r)
@@ -113,9 +97,8 @@ local function hand_on(r, from, by, round)
   waiter.lapses = waiter.lapses + 1 -- taken back when it comes in time
   write_waiter(r, id, waiter)
   redis.call('ZREM', r.line, id)
-  redis.call('HSET', r.hold, 'owner', waiter.owner, 'claim', '', 'state', 'granted', 'fence', next_fence(r),
-    'since', int(NOW), 'count', '0', 'ttl', int(grace), 'execution', waiter.execution, 'reactor', waiter.reactor,
-    'step', waiter.step, 'granted_at', int(NOW), 'released_by', by, 'waiter', id, 'wake', waiter.wake, 'from', from)
+  redis.call('HSET', r.hold, 'owner', waiter.owner, 'claim', '', 'state', 'granted', 'fence', next_fence(r.fence),
+    'since', int(NOW), 'count', '0', 'info', waiter.info, 'granted_at', int(NOW), 'released_by', by, 'waiter', id, 'wake', waiter.wake, 'from', from)
   redis.call('PEXPIRE', r.hold, grace)
   keep_line(r)
   index_at(r, NOW + grace)

@@ -2,10 +2,10 @@
 --
 -- ARGV  2 token  3 owner  4 claim  5 ttl ms  6 mode: join | try | last (refused: leave the lines)  7 waiter id or ''
 --       8 wake name or ''  9 inbox key or ''  10 ms from now at which an inbox is dead  11 priority
---       12 execution  13 reactor  14 step  15... the raw key of each resource
+--       12 info  13... the raw key of each resource
 -- Returns {1, {how, fence, since, granted_at, released_by} of each}
 --      or {0, first busy (from 1), its place or 0, number waiting, {its holder}, wakes, all busy, ms to the first lapse}
---      holder: owner claim state fence since remaining_ms execution reactor step count
+--      holder: owner claim state fence since remaining_ms info count
 -- True  a key is mine when free, granted to my owner, parked by my owner, or held by my owner under my claim. The owner
 --       alone opens nothing that is held. The same token counts once, however often it is sent. A lease is never
 --       shortened. A refused waiter that was granted one of the keys passes it on and keeps its ticket; it is marked
@@ -24,31 +24,30 @@ end
 
 local resources, holds, ways, busy = {}, {}, {}, {}
 for i = 1, COUNT do
-  local r = resource(i, ARGV[14 + i])
-  local hold = redis.call('HMGET', r.hold, 'owner', 'claim', 'state', 'fence', 'since', 'ttl', 'granted_at',
-    'released_by', 'waiter', 'from', 'wake', FIELD)
+  local r = resource(i, ARGV[12 + i])
+  local hold = redis.call('HMGET', r.hold, 'owner', 'claim', 'state', 'fence', 'since', 'granted_at', 'released_by',
+    'waiter', 'from', 'wake', FIELD)
   resources[i], holds[i], ways[i] = r, hold, way_in(hold)
   if not ways[i] then busy[#busy + 1] = i end
 end
 
 local function write_hold(r, fence, since, how)
   redis.call('HSET', r.hold, 'owner', OWNER, 'claim', CLAIM, 'state', 'held', 'fence', fence, 'since', since,
-    'count', '1', 'ttl', int(TTL), FIELD, how, 'execution', ARGV[12], 'reactor', ARGV[13], 'step', ARGV[14])
+    'count', '1', 'info', ARGV[12], FIELD, how)
   redis.call('PEXPIRE', r.hold, TTL)
   index_at(r, NOW + TTL)
 end
 
 local function reenter(r, hold)
-  local counted = hold[12] -- how this very request was answered before: its reply was lost
+  local counted = hold[11] -- how this very request was answered before: its reply was lost
   if not counted then
     redis.call('HSET', r.hold, FIELD, 'reentered')
     redis.call('HINCRBY', r.hold, 'count', 1)
   end
-  if TTL > tonumber(hold[6]) then redis.call('HSET', r.hold, 'ttl', int(TTL)) end
   local lease = math.max(redis.call('PTTL', r.hold), TTL)
   redis.call('PEXPIRE', r.hold, lease)
   index_at(r, NOW + lease)
-  if counted == 'granted' then return { counted, hold[4], hold[5], hold[7], hold[8] } end
+  if counted == 'granted' then return { counted, hold[4], hold[5], hold[6], hold[7] } end
   return { counted or 'reentered', hold[4], hold[5], '', '' }
 end
 
@@ -56,14 +55,14 @@ local function take(r, hold, way)
   if way == 'reentered' then return reenter(r, hold) end
   local fence, since, granted_at, released_by = hold[4], int(NOW), '', ''
   if way == 'free' then
-    fence = next_fence(r)
+    fence = next_fence(r.fence)
   else
     redis.call('DEL', r.hold) -- and with it the tokens that were left behind
     if way == 'parked' then
       since = hold[5]
     else
-      granted_at, released_by = hold[7], hold[8]
-      drop_waiter(r, hold[9])
+      granted_at, released_by = hold[6], hold[7]
+      drop_waiter(r, hold[8])
     end
   end
   write_hold(r, fence, since, way)
@@ -89,7 +88,7 @@ local function join(r, is_busy)
     waiter = { ticket = redis.call('HINCRBY', r.meta, 'ticket', 1), lapses = 0, since = NOW }
   end
   waiter.owner, waiter.wake, waiter.inbox, waiter.priority = OWNER, ARGV[8], ARGV[9], tonumber(ARGV[11])
-  waiter.execution, waiter.reactor, waiter.step = ARGV[12], ARGV[13], ARGV[14]
+  waiter.info = ARGV[12]
   if ARGV[9] ~= '' then waiter.deadline = NOW + tonumber(ARGV[10]) end
   if is_busy then
     waiter.passed = nil
@@ -101,15 +100,20 @@ local function join(r, is_busy)
   keep_line(r)
 end
 
+local function by_whom()
+  local execution = string.match(ARGV[12], '^[^\31]*')
+  return execution ~= '' and execution or OWNER
+end
+
 -- My grant is of no use while another key is busy. Its waiter goes back to its place and is not asked in this round.
 local function pass_on(r, hold)
-  local id = hold[9]
+  local id = hold[8]
   local waiter = read_waiter(r, id)
   if waiter then
     waiter.lapses, waiter.passed = waiter.lapses - 1, round_of(r)
     stand_in_line(r, id, waiter)
   end
-  return hand_on(r, TOKEN, ARGV[12] ~= '' and ARGV[12] or OWNER, round_of(r))
+  return hand_on(r, TOKEN, by_whom(), round_of(r))
 end
 
 local wakes = {}
@@ -118,8 +122,8 @@ for i = 1, COUNT do
   if way == 'granted' then
     local wake = pass_on(r, hold)
     add_wake(wakes, wake)
-  elseif hold[3] == 'granted' and hold[10] == TOKEN then
-    add_wake(wakes, hold[11]) -- this very request passed it on before: its reply was lost
+  elseif hold[3] == 'granted' and hold[9] == TOKEN then
+    add_wake(wakes, hold[10]) -- this very request passed it on before: its reply was lost
   end
   if MODE == 'join' then
     join(r, not way)
@@ -130,8 +134,7 @@ for i = 1, COUNT do
 end
 
 local first = resources[busy[1]]
-local holder = redis.call('HMGET', first.hold, 'owner', 'claim', 'state', 'fence', 'since', 'ttl', 'execution',
-  'reactor', 'step', 'count')
+local holder = redis.call('HMGET', first.hold, 'owner', 'claim', 'state', 'fence', 'since', 'state', 'info', 'count')
 holder[6] = int(math.max(redis.call('PTTL', first.hold), 0))
 local lapse = math.huge
 for _, i in ipairs(busy) do
