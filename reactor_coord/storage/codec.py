@@ -265,8 +265,9 @@ def _shown_tag(data: Mapping[str, Any]) -> Any:
 
 
 def _shown_entries(data: Mapping[str, Any]) -> dict[str, Any]:
-    keys = [key for key in data.get(ORDER, data) if key in data]
-    shown = {_cut(key): display(data[key]) for key in keys[:MOST_ITEMS]}
+    order = data.get(ORDER)
+    keys = [key for key in order if isinstance(key, str) and key in data] if isinstance(order, list) else list(data)
+    shown = {_cut(str(key)): display(data[key]) for key in keys[:MOST_ITEMS]}
     return shown | {"…": f"{len(keys) - MOST_ITEMS:,} more"} if len(keys) > MOST_ITEMS else shown
 
 

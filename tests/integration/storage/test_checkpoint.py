@@ -346,3 +346,30 @@ def test_an_operators_change_is_conditional_on_what_they_saw() -> None:
     claimed = store.claim(root.id, worker="w")
     assert claimed is not None
     assert store.change(root.id, expect=["running"], changes={"status": "cancelled"}) is False
+
+
+def test_only_what_a_rollback_left_is_open_again() -> None:
+    root, other = running(), running()
+    failed = {"kind": "undo", "reason": "raised", "key": "", "message": "no"}
+    child = child_of(root)
+    runs = [
+        step(root, "undone", status=StepStatus.UNDONE),
+        step(root, "compose", status=StepStatus.UNDO_FAILED),
+        step(child, "inner", status=StepStatus.UNDO_FAILED, rollback_failure=failed),
+        step(root, "failed", status=StepStatus.FAILED, rollback_failure=failed),
+    ]
+    store.save(root.id, root.lease_token, Batch(new_executions=[child], step_runs=runs))
+    left = [step(other, status=StepStatus.UNDO_FAILED, rollback_failure=failed)]
+    store.save(other.id, other.lease_token, Batch(step_runs=left))
+
+    assert store.reopen_undos(root.id) == 3
+
+    _, after = store.load_tree(root.id)
+    assert {run.step: run.status for run in after} == {
+        "undone": StepStatus.UNDONE,
+        "compose": StepStatus.SUCCEEDED,
+        "inner": StepStatus.SUCCEEDED,
+        "failed": StepStatus.FAILED,
+    }
+    assert not any(run.rollback_failure for run in after)
+    assert store.step_runs([other.id])[0].status == StepStatus.UNDO_FAILED
