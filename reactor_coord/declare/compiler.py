@@ -103,6 +103,11 @@ def _check_attribute(cls: type[Reactor], attribute: str, node: StepNode, reserve
         raise DefinitionError(
             f"{label}: one step stands under two names, {node.attribute!r} and {attribute!r}; write a step() for each."
         )
+    if node.owner not in cls.__mro__:
+        raise DefinitionError(
+            f"{_place(cls, attribute)} is the very step of {getattr(node.owner, '__name__', 'another class')}; "
+            "write a step() of its own for each reactor."
+        )
     if node.given_name is not None and not (isinstance(node.given_name, str) and _STEP_NAME.match(node.given_name)):
         raise DefinitionError(
             f"{_place(cls, attribute)}: name={node.given_name!r} must be a text of letters, digits, '_' and '-', "
@@ -144,7 +149,7 @@ def _step(cls: type[Reactor], schema: InputSchema, name: str, index: int, node: 
     _check_placeholders(place, node, target_schema, arguments)
     options = dict(node.options)
     depends_on = after.union(*(ref.steps() for ref in (*arguments.values(), *_references(options))))
-    step_class = _step_class(cls, name, node, arguments, coordination)
+    step_class = _step_class(cls, name, node, coordination)
     return StepDefinition(
         name=name,
         index=index,
@@ -241,14 +246,11 @@ def _step_class(
     cls: type[Reactor],
     name: str,
     node: StepNode,
-    arguments: Mapping[str, Reference],
     coordination: Mapping[str, Declaration],
 ) -> type[Any] | None:
     if not node.is_inline:
         return None if node.target is None or is_reactor(node.target) else node.target
-    return inline_class(
-        name, cls, node.bodies, frozenset(arguments), coordination, node.retry, atomic=bool(node.atomic)
-    )
+    return inline_class(name, cls, node.bodies, node.arguments, coordination, node.retry, atomic=bool(node.atomic))
 
 
 def _redacted(

@@ -7,7 +7,7 @@ result or the error as well: as the parameter named `result` or `error`, else as
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,10 @@ class Body:
         return getattr(self.function, "__name__", type(self.function).__name__)
 
     def subject(self, role: str, arguments: frozenset[str]) -> str | None:
-        """The parameter that gets the result (of an undo) or the error (of a compensate)."""
+        """The parameter that gets the result (of an undo) or the error (of a compensate).
+
+        `arguments`: those of the step itself (`own_arguments`), not those its other functions add.
+        """
         usual = SUBJECTS.get(role)
         if usual is None or usual in self.defaults:
             return usual
@@ -50,8 +53,18 @@ class Body:
         return self.function(**{**given, **subject})
 
 
+def own_arguments(given: Iterable[str], bodies: Mapping[str, Body]) -> frozenset[str]:
+    """The arguments an inline step was given, and those its function names."""
+    return frozenset(given) | frozenset(bodies["run"].defaults)
+
+
 def body_of(place: str, function: Any) -> Body:
-    """Read a function's signature. Raises `DefinitionError` for what cannot be called by keyword or is async."""
+    """Read a function's signature. Raises `DefinitionError` for what cannot be called by keyword or is async.
+
+    A `staticmethod` is taken for its function: so a type checker accepts an annotated first parameter in a class body.
+    """
+    if isinstance(function, staticmethod):
+        function = function.__func__
     if not callable(function):
         raise DefinitionError(f"{place}: {function!r} is not a function.")
     check_body(place, function)
@@ -78,12 +91,16 @@ def inline_class(
     name: str,
     owner: type[Any],
     bodies: Mapping[str, Body],
-    arguments: frozenset[str],
+    given: Iterable[str],
     coordination: Mapping[str, Declaration],
     retry: Retry | None,
     atomic: bool,
 ) -> type[Step]:
-    """The `Step` subclass of an inline step. `bodies` has `run` and whichever of guard, compensate and undo there are."""
+    """The `Step` subclass of an inline step. `bodies` has `run` and whichever of guard, compensate and undo there are.
+
+    `given`: names of the arguments written at the step.
+    """
+    arguments = own_arguments(given, bodies)
     namespace: dict[str, Any] = {role: _method(role, body, arguments) for role, body in bodies.items()}
     function = bodies["run"].function
     namespace.update(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from reactor_coord.declare.coordination import Declaration, has_callable_key, names_read
-from reactor_coord.declare.inline import NOTHING, Body, body_of
+from reactor_coord.declare.inline import NOTHING, SUBJECTS, Body, body_of, own_arguments
 from reactor_coord.declare.inputs import Input, InputSchema
 from reactor_coord.declare.nodes import StepNode
 from reactor_coord.declare.references import Constant, InputRef, Reference
@@ -50,19 +50,33 @@ def wire_inline(
 ) -> dict[str, Reference]:
     """Arguments for the parameters of an inline step's functions, plus those that only `where` or a key reads."""
     found = dict(node.arguments)
+    own = own_arguments(found, node.bodies)
     for role, body in node.bodies.items():
-        subject = body.subject(role, frozenset(found) | frozenset(reactor.fields))
-        if subject is not None and subject in found:
-            raise DefinitionError(
-                f"{place}: {subject!r} is an argument of the step, and in its {role} the parameter of that name is "
-                f"what the step gave. Rename the argument, or that parameter."
-            )
+        subject = body.subject(role, own)
+        _check_subject(place, role, subject, own, reactor)
         for name, default in body.defaults.items():
             if name == subject or name in found:
                 continue
             found[name] = _by_name(place, node, role, name, default, reactor)
     _check_read(place, node, found, where, coordination)
     return found
+
+
+def _check_subject(place: str, role: str, subject: str | None, own: frozenset[str], reactor: InputSchema) -> None:
+    """Refuse a parameter that could be two things: what a rollback gets first, or an argument."""
+    if subject is None:
+        return
+    usual = SUBJECTS[role]
+    if subject in own:
+        raise DefinitionError(
+            f"{place}: {subject!r} is an argument of the step, and in its {role} the parameter of that name is "
+            f"the {usual}. Rename the argument."
+        )
+    if subject != usual and subject in reactor.fields:
+        raise DefinitionError(
+            f"{place}: in its {role}, {subject!r} could be the {usual} or the input of {reactor.owner}. Name the first "
+            f"parameter {usual!r}, or pass {subject}={subject} to the step."
+        )
 
 
 def _by_name(place: str, node: StepNode, role: str, name: str, default: Any, reactor: InputSchema) -> Reference:
