@@ -28,6 +28,7 @@ from reactor_coord.results import Decided, Failure
 from reactor_coord.runtime import gates, verdicts
 from reactor_coord.runtime.arguments import place_of_reactor, place_of_step, recorded_arguments
 from reactor_coord.runtime.context import StepContext
+from reactor_coord.runtime.gates import Ending
 from reactor_coord.storage import codec
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _descend(frame: Frame, step: StepDefinition) -> None:
     frame.emit(EventKind.UNDONE if was_done else EventKind.STEP_FAILED, step=step.name, nested=True)
     frame.tree.save()
     if child is not None:
-        frame.tree.give(child.holds)
+        frame.tree.give(child.holds, Ending.SUCCEEDED if was_done else Ending.FAILED)
 
 
 def _error_of_child(frame: Frame) -> dict[str, Any] | None:
@@ -154,7 +155,7 @@ def _clean(frame: Frame, step: StepDefinition, cleanup: Cleanup) -> None:
         frame.tree.save()
         probes.reached("rollback.after_undo")
     finally:
-        frame.tree.give(holds)
+        frame.tree.give(holds, Ending.ABANDONED)
 
 
 def _call(

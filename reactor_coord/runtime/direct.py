@@ -20,7 +20,7 @@ from reactor_coord.engine.settlement import as_result
 from reactor_coord.engine.states import EventKind
 from reactor_coord.errors import LockLost, ReactorFailed
 from reactor_coord.models import Execution, TraceEvent
-from reactor_coord.results import Decided, Failure, Result
+from reactor_coord.results import Decided, Failure, Result, Success
 from reactor_coord.runtime import events, gates
 from reactor_coord.runtime.context import HeldView, StepContext
 from reactor_coord.runtime.gates import Hold, Place
@@ -118,11 +118,14 @@ def _call(
     except Decided as decided:
         return _value_of(decided.result, step_class)
     held.extend(holds)
+    ending = gates.Ending.FAILED
     try:
-        return _value_of(_run(step_class, instance, holds), step_class)
+        result = _run(step_class, instance, holds)
+        ending = gates.Ending.SUCCEEDED if isinstance(result, Success) else gates.Ending.SKIPPED
+        return result.value if not isinstance(result, Failure) else None
     finally:
         held[:] = [hold for hold in held if hold not in holds]
-        gates.release(holds)
+        gates.release(holds, ending)
 
 
 def _run(step_class: type[Step], instance: Step, holds: list[Hold]) -> Result:

@@ -19,11 +19,14 @@ from reactor_coord.errors import CoordinationUnavailable
 from reactor_coord.models import Execution, StepRun
 from reactor_coord.runtime import gates
 from reactor_coord.runtime.dispatch import send, wake_name
+from reactor_coord.runtime.gates import Ending
 from reactor_coord.runtime.parking import Parked
 from reactor_coord.runtime.tree import Frame, Tree
 from reactor_coord.storage import codec, store
 
 logger = logging.getLogger("reactor_coord")
+
+ENDINGS = {ExecutionStatus.COMPLETED: Ending.SUCCEEDED, ExecutionStatus.HALTED: Ending.HALTED}
 
 ENDED = {"lease_token": "", "lease_expires_at": None, "resume_at": None, "park_kind": "", "waiting_on": None, "holds_kept": []}
 
@@ -34,7 +37,7 @@ def end(frame: Frame, status: ExecutionStatus, kind: EventKind, told: dict[str, 
     probes.reached("finish.before")
     frame.tree.save()
     probes.reached("finish.after")
-    let_go(frame.tree)
+    let_go(frame.tree, ENDINGS.get(status, Ending.FAILED))
 
 
 def complete(frame: Frame, value: Any) -> None:
@@ -63,9 +66,9 @@ def _note_end(frame: Frame, status: ExecutionStatus, kind: EventKind, told: dict
     frame.emit(kind, **told)
 
 
-def let_go(tree: Tree) -> None:
+def let_go(tree: Tree, ending: Ending) -> None:
     """Give back what is held, newest first, and leave the line it stood in; tell what that released."""
-    tree.give(list(tree.holds))
+    tree.give(list(tree.holds), ending)
     leave_lines(tree)
     if tree.trace:
         store.record(tree.take_batch().trace)
@@ -90,7 +93,7 @@ def let_go_of_kept(root: Execution, kept: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _leave(root: Execution, primitive: str, keys: list[str], *, parked: bool) -> None:
-    gate = gates.gates().get(primitive)
+    gate = gates.gate_of(primitive)
     if gate is None:
         return
     requester = Requester(owner=str(root.id), claim=root.lease_token, wake=wake_name(str(root.id), root.queue))

@@ -1,16 +1,18 @@
 """Coordination around a place: a step, a reactor, a direct call, a rollback. One order, one way in, one way out.
 
-A primitive is a `Gate` and a row in `GATES`, whose order is the fixed order of acquisition. Acquiring gives back what
-it took when a later gate refuses; releasing goes in reverse. What a refusal means is decided here once: in a worker the
-execution parks (`Parked`), in process it waited already and fails.
+A gate is one phase of one primitive; the order of `phases` is the fixed order of acquisition (`semantics` 1). A primitive
+is one gate, or two where it is looked at early and settled last. Acquiring gives back what it took when a later gate
+refuses; releasing goes in reverse, and tells each gate how the work under it ended.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reactor_coord.coordination.types import Requester, Taken
@@ -59,6 +61,8 @@ class Hold:
     seen_at: float = field(default_factory=time.monotonic)
     """When it was last known to stand, by this process's monotonic clock."""
     lost: set[str] = field(default_factory=set)
+    is_told: bool = True
+    """Whether its release is an event: not for what only marks or advances."""
 
     @property
     def primitive(self) -> str:
@@ -78,18 +82,35 @@ class Hold:
         ]
 
 
+class Ending(StrEnum):
+    """How the work under a hold ended, for gates to which that matters (a period's mark, an ordered position)."""
+
+    SUCCEEDED = "succeeded"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    RETRYING = "retrying"
+    HALTED = "halted"
+    REFUSED = "refused"
+    """A later gate refused: the work has not begun, and may come again."""
+    ABANDONED = "abandoned"
+    """It ended without a word: a lost lease, an interruption, a rollback's hold."""
+
+
 class Gate(Protocol):
-    """One primitive at a place."""
+    """One phase of one primitive at a place."""
 
     primitive: str
+    once: bool
+    """Passed once by a reactor: not asked again when it resumes."""
 
-    def acquire(self, place: Place, declaration: Any, *, patience: float | None) -> Hold:
-        """Take it, or raise `Parked`, a `ContentionError`, `CoordinationKeyError` or `CoordinationUnavailable`.
+    def acquire(self, place: Place, declaration: Any, *, patience: float | None) -> Hold | None:
+        """Pass or take it, or raise `Parked`, `Decided`, a `ContentionError`, `CoordinationKeyError`, `CoordinationUnavailable`.
 
-        `patience` is None for the way forward (the declaration decides) and seconds to wait for a rollback.
+        `patience` is None for the way forward (the declaration decides) and seconds to wait for a rollback. None: passed,
+        and nothing to give back.
         """
 
-    def release(self, hold: Hold) -> None:
+    def release(self, hold: Hold, ending: Ending) -> None:
         """Give it back and wake who got it; never raises for an unreachable Redis."""
 
     def park(self, hold: Hold, horizon: float) -> None:
@@ -105,60 +126,58 @@ class Gate(Protocol):
         """Seconds a rollback waits for it; None when it never gates cleanup."""
 
 
-def _gates() -> Sequence[Gate]:
+@lru_cache(maxsize=1)
+def phases() -> tuple[Gate, ...]:
+    """The gates in the fixed order of acquisition."""
     from reactor_coord.runtime.locking import LockGate
 
     return (LockGate(),)
 
 
-GATES: dict[str, Gate] = {}
-"""The primitives this version runs, in the fixed order of acquisition."""
-
-
-def gates() -> Mapping[str, Gate]:
-    """Return the table, built at first use."""
-    if not GATES:
-        GATES.update({gate.primitive: gate for gate in _gates()})
-    return GATES
+def gate_of(primitive: str) -> Gate | None:
+    """The gate that answers for a primitive's lines and keys: its last phase."""
+    return next((gate for gate in reversed(phases()) if gate.primitive == primitive), None)
 
 
 def refuse_unknown(declarations: Mapping[str, Any], where: str) -> None:
     """Raise `NotRunnable` for a declared primitive this version cannot enforce: never run it unprotected."""
+    known = {gate.primitive for gate in phases()}
     for primitive in declarations:
-        if primitive not in gates():
-            known = ", ".join(gates())
+        if primitive not in known:
             raise NotRunnable(
-                f"{where} declares {primitive!r}, which this version checks but does not run yet (it runs: {known}); "
-                f"remove the declaration or wait for the release that has it"
+                f"{where} declares {primitive!r}, which this version checks but does not run yet "
+                f"(it runs: {', '.join(sorted(known))}); remove the declaration or wait for the release that has it"
             )
 
 
-def acquire(place: Place, *, for_rollback: bool = False) -> list[Hold]:
+def acquire(place: Place, *, for_rollback: bool = False, is_admitted: bool = False) -> list[Hold]:
     """Take everything the place declares, in the fixed order; all of it or nothing.
 
-    For a rollback only what gates cleanup is taken, waiting up to its `rollback_wait`.
+    For a rollback only what gates cleanup is taken, waiting up to its `rollback_wait`. A reactor that was admitted before
+    its park passes by what is asked only once.
     """
     holds: list[Hold] = []
     try:
-        for primitive, gate in gates().items():
-            declaration = place.declarations.get(primitive)
-            if declaration is None:
+        for gate in phases():
+            declaration = place.declarations.get(gate.primitive)
+            if declaration is None or (is_admitted and gate.once):
                 continue
             patience = gate.rollback_wait(declaration) if for_rollback else None
             if not for_rollback or patience is not None:
-                holds.append(gate.acquire(place, declaration, patience=patience))
+                hold = gate.acquire(place, declaration, patience=patience)
+                holds += [hold] if hold is not None else []
     except BaseException:
-        release(holds)
+        release(holds, Ending.REFUSED)
         raise
     return holds
 
 
-def release(holds: list[Hold]) -> None:
+def release(holds: list[Hold], ending: Ending) -> None:
     """Give back in reverse order, each whatever became of the others; empties the list."""
     while holds:
         hold = holds.pop()
-        hold.gate.release(hold)
-        for key in hold.taken.keys:
+        hold.gate.release(hold, ending)
+        for key in hold.taken.keys if hold.is_told else ():
             hold.place.emit(
                 EventKind.RELEASED,
                 step=hold.place.step,

@@ -43,7 +43,8 @@ def admit(frame: Frame) -> None:
     if not frame.definition.coordination:
         return
     try:
-        frame.holds += frame.tree.hold(gates.acquire(place_of_reactor(frame)))
+        is_admitted = frame.execution.admitted_at is not None
+        frame.holds += frame.tree.hold(gates.acquire(place_of_reactor(frame), is_admitted=is_admitted))
     except Parked as parked:
         steps.tell_parked(frame, "", parked)
         raise
@@ -145,7 +146,7 @@ def _finish(attempt: steps.Attempt, child: Frame, value: Any) -> None:
         )
         child.emit(EventKind.COMPLETED)
     attempt.close(settlement)
-    tree.give(child.holds)
+    tree.give(child.holds, steps.ending_of(settlement))
     steps.conclude(attempt.frame, attempt.step, settlement)
 
 

@@ -21,6 +21,7 @@ from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode, ParkKi
 from reactor_coord.errors import LeaseLost, ReactorCoordError, UnknownReactor
 from reactor_coord.models import Execution, TraceEvent
 from reactor_coord.runtime import cleanup, finish, steps, verdicts
+from reactor_coord.runtime.gates import Ending
 from reactor_coord.runtime.lease import Lease, keeper, lease_ttl
 from reactor_coord.runtime.nested import forward
 from reactor_coord.runtime.parking import Parked
@@ -134,7 +135,7 @@ def run_tree(tree: Tree, definition: ReactorDefinition) -> Frame:
         raise
     finally:
         keeper.forget(tree.lease)
-        tree.give(list(tree.holds))
+        tree.give(list(tree.holds), Ending.ABANDONED)
     return frame
 
 
@@ -158,7 +159,7 @@ def _run(frame: Frame) -> None:
 def _go_forward(frame: Frame) -> None:
     value = forward(frame)
     if frame.execution.status == ExecutionStatus.COMPLETED:  # folded into the last step's transaction
-        return finish.let_go(frame.tree)
+        return finish.let_go(frame.tree, Ending.SUCCEEDED)
     try:
         finish.complete(frame, value)
     except ReactorCoordError as error:

@@ -72,6 +72,11 @@ def conclude(frame: Frame, step: StepDefinition, settlement: Settlement) -> None
         raise verdicts.Halted(settlement.value, settlement.reason)
 
 
+def ending_of(settlement: Settlement) -> gates.Ending:
+    """How a settled step's work ended, for what was held around it."""
+    return gates.Ending.HALTED if settlement.halts else gates.Ending(settlement.status.value)
+
+
 class Attempt:
     """One attempt at one step."""
 
@@ -119,10 +124,13 @@ class Attempt:
         except ReactorCoordError as error:
             return self.close(self.settle(Failure(error, retryable=False), began=False))
         self._note_holds(holds)
+        ending = gates.Ending.ABANDONED
         try:
-            return body()
+            settlement = body()
+            ending = ending_of(settlement)
+            return settlement
         finally:
-            self.tree.give(holds)
+            self.tree.give(holds, ending)
 
     def _is_wanted(self) -> bool:
         if self.step.where is not None:

@@ -27,7 +27,7 @@ from reactor_coord.storage import codec, store
 from reactor_coord.storage.store import Batch
 
 if TYPE_CHECKING:
-    from reactor_coord.runtime.gates import Hold
+    from reactor_coord.runtime.gates import Ending, Hold
 
 logger = logging.getLogger("reactor_coord")
 
@@ -101,10 +101,10 @@ class Tree:
                 self.waited = None
         return holds
 
-    def give(self, holds: list[Hold]) -> None:
+    def give(self, holds: list[Hold], ending: Ending) -> None:
         """Give these back, newest first; empties the list."""
         self.holds = [hold for hold in self.holds if hold not in holds]
-        gates.release(holds)
+        gates.release(holds, ending)
 
     def take_batch(self) -> Batch:
         """Hand over what is to be written and start afresh."""
