@@ -1,0 +1,126 @@
+"""Keys: from arguments to one text that every process agrees on."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from reactor_coord import CoordinationKeyError, DefinitionError
+from reactor_coord.declare.keys import parse_key
+
+ID = UUID("12345678-1234-5678-1234-567812345678")
+
+
+class Colour(enum.Enum):
+    """A plain enum, whose text is its value."""
+
+    RED = "red"
+
+
+def key(template: Any, redacted: frozenset[str] = frozenset(), **arguments: Any) -> str:
+    return parse_key("with_lock", template).compute(arguments, redacted)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1, "1"),
+        ("1", "1"),
+        (1.0, "1.0"),
+        (Decimal("1.10"), "1.10"),
+        (0, "0"),
+        (False, "False"),
+        (ID, str(ID)),
+        (str(ID), str(ID)),
+        (dt.date(2026, 1, 2), "2026-01-02"),
+        (Colour.RED, "red"),
+        ("e\u0301", "\u00e9"),
+        (" x ", " x "),
+        ("a:b{}%s\n", "a:b{}%s\n"),
+        (SimpleNamespace(_meta=1, pk=7), "7"),
+    ],
+)
+def test_a_value_counts_as_its_text(value: Any, text: str) -> None:
+    assert key("acct:{who}", who=value) == f"acct:{text}"
+
+
+def test_paths_specs_and_conversions_work() -> None:
+    assert key("{order[id]}", order={"id": 3}) == "3"
+    assert key("{point.x}", point=SimpleNamespace(x=4)) == "4"
+    assert key("{amount:.2f}/{day:%Y-%m}", amount=1.0, day=dt.date(2026, 5, 1)) == "1.00/2026-05"
+    assert key("{name!r}", name="a") == "'a'"
+    assert key("plain {{}}") == "plain {}"
+
+
+def test_two_values_cannot_be_cut_another_way() -> None:
+    assert key("{a}:{b}", a="a:b", b="c") != key("{a}:{b}", a="a", b="b:c")
+    assert key("{a}:{b}", a="a%3Ab", b="c") != key("{a}:{b}", a="a:b", b="c")
+    assert key("x:{a}-{b}", a="1", b="2") == "x:1-2"
+
+
+def test_a_callable_gets_the_arguments() -> None:
+    assert key(lambda args: f"acct:{args['a'] + args['b']}", a=1, b=2) == "acct:3"
+    assert key(lambda args: args["a"], a=5) == "5"
+
+
+def test_a_redacted_value_appears_as_a_hash() -> None:
+    hashed = key("card:{token}", frozenset({"token"}), token="tok_x")
+    assert hashed.startswith("card:#")
+    assert len(hashed) == len("card:#") + 12
+    assert hashed == key(lambda args: "card:" + args["token"], frozenset({"token"}), token="tok_x")
+    assert hashed != key("card:{token}", frozenset({"token"}), token="tok_y")
+
+
+@pytest.mark.parametrize(
+    ("template", "arguments", "problem"),
+    [
+        ("acct:{who}", {"who": None}, "'who' is None"),
+        ("acct:{who}", {"who": ""}, "'who' is empty"),
+        ("acct:{who}", {}, "no argument 'who'"),
+        ("acct:{who[x]}", {"who": {}}, "KeyError"),
+        ("acct:{who:>{width}}", {"who": 1, "width": None}, "None"),
+        ("acct:{who}", {"who": {"a": 1}}, "dict"),
+        ("acct:{who}", {"who": {1, 2}}, "set"),
+        ("acct:{who}", {"who": object()}, "no text of its own"),
+        (lambda args: None, {}, "it gave None"),
+        (lambda args: "", {}, "it gave empty"),
+        (lambda args: args["nothing"], {}, "KeyError"),
+        (lambda args: 1 / 0, {}, "ZeroDivisionError"),
+    ],
+)
+def test_a_key_that_cannot_be_told_is_an_error(template: Any, arguments: dict[str, Any], problem: str) -> None:
+    with pytest.raises(CoordinationKeyError, match=problem):
+        parse_key("with_lock", template).compute(arguments)
+
+
+def test_a_redacted_missing_value_is_an_error_too() -> None:
+    with pytest.raises(CoordinationKeyError):
+        key("card:{token}", frozenset({"token"}), token=None)
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        ("", "the key is empty"),
+        ("  ", "the key is empty"),
+        ("acct:{", "not a valid format string"),
+        ("acct:{}", "placeholders are argument names"),
+        ("acct:{0}", "placeholders are argument names"),
+        (3, "format string"),
+        (None, "format string"),
+        (int, "format string"),
+    ],
+)
+def test_a_template_that_cannot_be_right_is_refused(template: Any, problem: str) -> None:
+    with pytest.raises(DefinitionError, match=rf"with_lock: .*{problem}"):
+        parse_key("with_lock", template)
+
+
+def test_the_names_in_a_template_are_known() -> None:
+    assert parse_key("x", "{a}:{b.c}:{d[0]}:{e:>{f}}").names == {"a", "b", "d", "e", "f"}
