@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Subject = Outcome | ExecutionHandle | Execution | UUID | str
 
-_BEGAN = (EventKind.STEP_SUCCEEDED, EventKind.STEP_FAILED, EventKind.STEP_HALTED)
+_ENDS = (EventKind.STEP_SUCCEEDED, EventKind.STEP_FAILED, EventKind.STEP_HALTED)
 
 
 def assert_contended(subject: Subject, step: str, key: str | None = None, primitive: str | None = None) -> None:
@@ -41,7 +41,9 @@ def assert_contended(subject: Subject, step: str, key: str | None = None, primit
 
 def assert_ran(subject: Subject, *steps: str, after: str | None = None) -> None:
     """The bodies of these steps ran to their end or failure, in this order, all of them after that of `after`."""
-    ran = [_names(event) for event in _events(subject) if event.kind in _BEGAN]
+    events = _events(subject)
+    began = _begun(events)
+    ran = [_names(event) for event in events if event.kind in _ENDS and (event.execution_id, event.step) in began]
     order = [names[-1] for names in ran]
     place = -1
     for step in (*([after] if after else []), *steps):
@@ -68,24 +70,28 @@ def assert_rolled_back(subject: Subject, *steps: str) -> None:
 
 def assert_locked(key: str, by: Subject | None = None) -> None:
     """The lock on `key` is held now, by that execution's tree if one is given."""
-    held = _holds(key)
-    assert held, f"expected {key!r} to be locked; it is free"
+    held = _hold(key)
+    assert held is not None, f"expected {key!r} to be locked; it is free"
     if by is not None:
         owner = str(_row(by).root_id)
-        owners = [hold.owner for hold in held]
-        assert owner in owners, f"expected {key!r} to be held by {owner}; it is held by {', '.join(owners)}"
+        assert held.owner == owner, f"expected {key!r} to be held by {owner}; it is {_described(held)}"
 
 
 def assert_free(key: str) -> None:
     """Nobody holds the lock on `key`, nor has it been handed to a waiter or kept by a parked execution."""
-    held = _holds(key)
-    assert not held, f"expected {key!r} to be free; it is held by {', '.join(str(hold) for hold in held)}"
+    held = _hold(key)
+    assert held is None, f"expected {key!r} to be free; it is {held and _described(held)}"
 
 
-def _holds(key: str) -> list[HoldView]:
+def _hold(key: str) -> HoldView | None:
     from reactor_coord.coordination import inspect
 
-    return [hold for hold in inspect.holds() if hold.key == key]
+    return inspect.look(key).hold
+
+
+def _described(hold: HoldView) -> str:
+    where = ".".join(part for part in (hold.reactor, hold.step) if part)
+    return f"{hold.state} by {hold.owner}{f' ({where})' if where else ''}, {hold.remaining:.1f} s left"
 
 
 def _row(subject: Subject) -> Execution:
@@ -100,8 +106,18 @@ def _events(subject: Subject) -> Sequence[TraceEvent]:
     """Of the execution and what is composed below it, in order."""
     from reactor_coord.models import TraceEvent
 
-    row = _row(subject)
-    return list(TraceEvent.objects.filter(root_id=row.root_id).select_related("execution").order_by("id"))
+    root_id = _row(subject).root_id
+    assert root_id is not None
+    return list(TraceEvent.objects.filter(root_id=root_id).select_related("execution").order_by("id"))
+
+
+def _begun(events: Sequence[TraceEvent]) -> set[tuple[UUID, str]]:
+    """The steps whose body began at least once: a failed one need not have."""
+    from reactor_coord.models import StepRun
+
+    roots = {event.root_id for event in events}
+    runs = StepRun.objects.filter(execution__root_id__in=roots, attempts__gt=0)
+    return set(runs.values_list("execution_id", "step"))
 
 
 def _names(event: TraceEvent) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from datetime import datetime
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from reactor_coord.engine.states import ExecutionStatus
@@ -43,22 +43,28 @@ def drain(timeout: float = 0.0, *, worker: str = "testing.drain") -> list[Execut
 
 def _runnable() -> list[Execution]:
     # A message with a countdown wakes nobody: its row says itself when it is due.
-    woken = [dispatch.execution_id for dispatch in dispatches.captured.take() if not dispatch.countdown]
-    due = Q(status=ExecutionStatus.READY) | Q(status__in=_WAITING, resume_at__lte=timezone.now())
-    return list(_free().filter(due | Q(pk__in=woken)).order_by("id"))
+    woken = {dispatch.execution_id for dispatch in dispatches.captured.take() if not dispatch.countdown}
+    now = timezone.now()
+    return [row for row in _free() if str(row.pk) in woken or _due_at(row) <= now]
+
+
+def _due_at(row: Execution) -> datetime:
+    """When it wants to be looked at. What a parked row waits until may be sooner than when the sweep would look."""
+    if row.status == ExecutionStatus.READY or row.resume_at is None:
+        return row.created_at
+    until = (row.waiting_on or {}).get("until")
+    return min(row.resume_at, datetime.fromisoformat(until)) if until else row.resume_at
 
 
 def _seconds_until_due() -> float | None:
     """Until the next parked one is due; None when none is parked."""
-    next_due = _free().filter(status__in=_WAITING, resume_at__isnull=False).order_by("resume_at").first()
-    if next_due is None or next_due.resume_at is None:
-        return None
-    seconds: float = (next_due.resume_at - timezone.now()).total_seconds()
-    return max(0.01, seconds)
+    now = timezone.now()
+    return min((max(0.01, (_due_at(row) - now).total_seconds()) for row in _free()), default=None)
 
 
 def _free() -> QuerySet[Execution]:
-    return Execution.objects.filter(root_id=F("id"), lease_token="", status__in=(ExecutionStatus.READY, *_WAITING))
+    free = Execution.objects.filter(root_id=F("id"), lease_token="", status__in=(ExecutionStatus.READY, *_WAITING))
+    return free.order_by("id")
 
 
 def _rows(ids: Iterable[str]) -> list[Execution]:

@@ -189,7 +189,7 @@ def current() -> Recorder:
 
     options = settings.REACTOR_COORD
     alias = options.get("REDIS_ALIAS", "default")
-    url = os.environ.get("REACTOR_COORD_RECORDER_URL") or settings.CACHES[alias]["LOCATION"]
+    url = os.environ.get("REACTOR_COORD_RECORDER_URL") or str(settings.CACHES[alias]["LOCATION"])
     return Recorder(url, f"{options.get('KEY_PREFIX', 'rc')}:recorder")
 
 
