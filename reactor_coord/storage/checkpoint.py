@@ -111,9 +111,9 @@ def _write_with_orm(
         answer = rows.values_list("cancel_requested", "wake_requested").get(pk=root_id)
         if forgets_wake and answer[1]:
             rows.filter(pk=root_id).update(wake_requested=False)
-        for execution_id, columns in changes.items():
+        for execution_id, others in changes.items():
             if execution_id != root_id:
-                rows.filter(pk=execution_id).update(**columns)
+                rows.filter(pk=execution_id).update(**others)
         rows.bulk_create(_cleaned(new_executions))
         _upsert(using, step_runs)
         insert_trace(using, trace)

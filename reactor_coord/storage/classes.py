@@ -77,7 +77,7 @@ def _write_dataclass(value: Any, nested: Nested) -> dict[str, Any]:
 
 
 def _read_dataclass(kind: type, data: Mapping[str, Any], nested: Nested) -> Any:
-    value = object.__new__(kind)
+    value: Any = object.__new__(kind)
     for each in dataclasses.fields(kind):
         if each.name in data["v"]:
             object.__setattr__(value, each.name, nested(data["v"][each.name], f".{each.name}"))

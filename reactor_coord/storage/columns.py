@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from django.db import models
 
@@ -70,6 +70,11 @@ def row_values(row: models.Model, *, without: frozenset[str] = frozenset()) -> d
     }
 
 
+def execution_field(name: str) -> models.Field[Any, Any]:
+    """A column of an execution, by its name or its attribute's."""
+    return cast("models.Field[Any, Any]", Execution._meta.get_field(name))
+
+
 def execution_changes(changes: Mapping[str, Any], present: datetime) -> dict[str, Any]:
     """Changes of an execution with what follows from them: an end has a time and no lease, a park no lease, and the key that
     is waited on is a column of its own, to search by."""
@@ -82,6 +87,5 @@ def execution_changes(changes: Mapping[str, Any], present: datetime) -> dict[str
     if "waiting_on" in full:
         full["waiting_key"] = str((full["waiting_on"] or {}).get("key") or "")
     full.setdefault("updated_at", present)
-    meta = Execution._meta
-    fields = {name: meta.get_field(name) for name in full}
+    fields = {name: execution_field(name) for name in full}
     return {fields[name].attname: storable(fields[name], value) for name, value in full.items()}

@@ -16,7 +16,7 @@ from uuid import UUID
 from django.db import connections, models
 
 from reactor_coord.models import Execution, StepRun, TraceEvent
-from reactor_coord.storage.columns import row_values
+from reactor_coord.storage.columns import execution_field, row_values
 
 _GENERATED = frozenset({"id"})
 _STEP_RUN_KEY = frozenset({"execution_id", "step"})
@@ -74,7 +74,7 @@ class _Statement:
     def _prepared(self, changes: Mapping[str, Any]) -> Iterable[Any]:
         connection = connections[self.using]
         for name, value in changes.items():
-            yield Execution._meta.get_field(name).get_db_prep_save(value, connection)
+            yield execution_field(name).get_db_prep_save(value, connection)
 
 
 @cache
@@ -91,7 +91,7 @@ def part(name: str) -> str:
 def _row_part(how: str, model: type[models.Model], using: str) -> str:
     connection = connections[using]
     fields = [each for each in model._meta.concrete_fields if model is Execution or each.name not in _GENERATED]
-    names = [each.column for each in fields]
+    names = [str(each.column) for each in fields]
     return part(how).format(
         name=f"{how}_{model._meta.model_name}",
         table=_table(model),
@@ -103,7 +103,7 @@ def _row_part(how: str, model: type[models.Model], using: str) -> str:
 
 
 def _assignments(changes: Mapping[str, Any]) -> str:
-    return ", ".join(f"{Execution._meta.get_field(name).column} = %s" for name in changes)
+    return ", ".join(f"{execution_field(name).column} = %s" for name in changes)
 
 
 def _table(model: type[models.Model]) -> str:

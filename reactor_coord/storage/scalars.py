@@ -36,13 +36,13 @@ class Scalar:
     show: Callable[[Mapping[str, Any]], Any] = lambda data: data["v"]
 
 
-def is_plain(value: object) -> bool:
+def is_plain(value: Any) -> bool:
     """Whether JSON, every database and every reader of it give this value back as it is."""
     kind = type(value)
     if kind is str:
-        return (value.isascii() and "\x00" not in value) or not _UNSTORABLE.search(value)  # type: ignore[attr-defined,arg-type]
+        return (value.isascii() and "\x00" not in value) or not _UNSTORABLE.search(value)
     if kind is int:
-        return -_EXACT_INTEGER <= value <= _EXACT_INTEGER  # type: ignore[operator]
+        return bool(-_EXACT_INTEGER <= value <= _EXACT_INTEGER)
     if kind is float:
         # PostgreSQL keeps JSON numbers as decimals: 1e22 would come back as an integer, -0.0 without its sign.
         written = repr(value)

@@ -161,8 +161,8 @@ def load(execution_id: UUID | str) -> Execution | None:
 def load_tree(root_id: UUID | str) -> tuple[list[Execution], list[StepRun]]:
     """The root and all executions composed under it, in the order in which they began, and their step runs. Two queries."""
     using = clock.alias()
-    executions = list(Execution.objects.using(using).filter(root_id=root_id).order_by("id"))
-    return executions, list(StepRun.objects.using(using).filter(execution__root_id=root_id))
+    executions = list(Execution.objects.using(using).filter(root=UUID(str(root_id))).order_by("id"))
+    return executions, list(StepRun.objects.using(using).filter(execution__root=UUID(str(root_id))))
 
 
 def step_runs(execution_ids: Iterable[UUID | str]) -> list[StepRun]:
@@ -213,7 +213,7 @@ def request_cancel(execution_id: UUID | str, *, reason: str = "", trace: list[Tr
 def reopen_undos(root_id: UUID | str) -> int:
     """Have an incomplete rollback's failed cleanups tried again: they become what they were before it. Answers how many."""
     using = clock.alias()
-    runs = StepRun.objects.using(using).filter(execution__root_id=root_id)
+    runs = StepRun.objects.using(using).filter(execution__root=UUID(str(root_id)))
     undone = runs.filter(status=StepStatus.UNDO_FAILED.value).update(
         status=StepStatus.SUCCEEDED.value, rollback_failure=None
     )

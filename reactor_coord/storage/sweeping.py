@@ -118,7 +118,8 @@ def due(ahead: float = 0.0, limit: int = 500) -> list[Due]:
         status__in=CLAIMABLE, lease_token="", resume_at__lte=clock.now(using, plus=ahead)
     )
     columns = rows.order_by("resume_at").values_list("id", "queue", "resume_at", "status", "looks", "reactor")
-    return [Due(*each) for each in columns[:limit]]
+    found: list[Any] = list(columns[:limit])
+    return [Due(*each) for each in found]
 
 
 def push_look(seen: Due, after: float) -> bool:

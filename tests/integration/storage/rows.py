@@ -42,7 +42,9 @@ def step(execution: Execution, name: str = "charge", **columns: Any) -> StepRun:
 
 def event(execution: Execution, kind: EventKind = EventKind.ACQUIRED, **columns: Any) -> TraceEvent:
     """A trace row to be written."""
-    return TraceEvent(root_id=execution.root_id, execution=execution, at=timezone.now(), kind=kind, **columns)
+    return TraceEvent(
+        root_id=execution.root_id or execution.pk, execution=execution, at=timezone.now(), kind=kind, **columns
+    )
 
 
 def child_of(parent: Execution, step_name: str = "compose") -> Execution:
