@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from reactor_coord.declare import options
 from reactor_coord.declare.keys import Key, parse_key
-from reactor_coord.declare.suggest import did_you_mean
+from reactor_coord.declare.suggest import closest, did_you_mean
 from reactor_coord.errors import DefinitionError
 
 ON_CONTENTION = ("park", "wait", "fail", "skip")
@@ -214,7 +214,7 @@ def _check_hold(place: str, hold: LockDeclaration | SemaphoreDeclaration) -> Non
 def _check_bucket(place: str, every: str) -> None:
     if every not in BUCKETS:
         words = ", ".join(BUCKETS)
-        rule = f"must be one of {words}, or a number of seconds.{did_you_mean(every, BUCKETS)}"
+        rule = f"must be one of {words}, or a number of seconds.{closest(every, BUCKETS)}"
         raise options.bad(place, "every", every, rule)
 
 
@@ -227,7 +227,6 @@ def _timezone(place: str, value: Any) -> str | None:
     try:
         zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        suggestion = did_you_mean(name, zoneinfo.available_timezones()) if zoneinfo.available_timezones() else ""
-        hint = suggestion if "Did you mean" in suggestion else ' Use a name such as "Europe/Berlin".'
+        hint = closest(name, zoneinfo.available_timezones()) or ' Use a name such as "Europe/Berlin".'
         raise options.bad(place, "timezone", name, f"is not a time zone known here.{hint}") from None
     return name

@@ -23,7 +23,7 @@ from reactor_coord.declare.coordination import (
     coordination_of,
 )
 from reactor_coord.declare.keys import Template, parse_key
-from reactor_coord.declare.suggest import did_you_mean
+from reactor_coord.declare.suggest import closest
 from reactor_coord.errors import DefinitionError
 
 Seconds: TypeAlias = "float | dt.timedelta"
@@ -248,7 +248,7 @@ def _windows(place: str, limits: Mapping[Any, int], option: str) -> tuple[tuple[
 def _window(place: str, option: str, window: Any) -> float:
     if isinstance(window, str):
         if window not in WINDOWS:
-            rule = f"must be seconds or one of {', '.join(WINDOWS)}.{did_you_mean(window, WINDOWS)}"
+            rule = f"must be seconds or one of {', '.join(WINDOWS)}.{closest(window, WINDOWS)}"
             raise options.bad(place, option, window, rule)
         return WINDOWS[window]
     return options.seconds(place, option, window, minimum=options.MIN_TTL)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from reactor_coord.declare.suggest import did_you_mean
+from reactor_coord.declare.suggest import closest
 from reactor_coord.errors import DefinitionError
 
 MIN_TTL = 0.1
@@ -84,6 +84,6 @@ def choice(place: str, option: str, value: Any, allowed: Iterable[str]) -> str:
     """One of the allowed words."""
     words = tuple(allowed)
     if value not in words or not isinstance(value, str):
-        suggestion = did_you_mean(value, words) if isinstance(value, str) else ""
+        suggestion = closest(value, words) if isinstance(value, str) else ""
         raise bad(place, option, value, f"must be one of {', '.join(map(repr, words))}.{suggestion}")
     return value

@@ -11,7 +11,7 @@ from reactor_coord.declare.inline import NOTHING, SUBJECTS, Body, body_of, own_a
 from reactor_coord.declare.inputs import Input, InputSchema
 from reactor_coord.declare.nodes import StepNode
 from reactor_coord.declare.references import Constant, InputRef, Reference
-from reactor_coord.declare.suggest import did_you_mean
+from reactor_coord.declare.suggest import closest, did_you_mean
 from reactor_coord.errors import DefinitionError
 
 # Options of one word that an author may try on another: told apart from misspelt inputs.
@@ -85,9 +85,10 @@ def _by_name(place: str, node: StepNode, role: str, name: str, default: Any, rea
     if default is not NOTHING:
         return Constant(default)
     function = node.bodies[role].name
+    meant = closest(name, {*node.arguments, *reactor.fields})
     raise DefinitionError(
         f"{place}: nothing wires the parameter {name!r} of its {role} function {function}. Either pass it, as in "
-        f"@step({name}=...), or declare {name} = Input(...) on {reactor.owner}.{_meant(name, {*node.arguments, *reactor.fields})}"
+        f"@step({name}=...), or declare {name} = Input(...) on {reactor.owner}.{meant}"
     )
 
 
@@ -132,7 +133,7 @@ def wire_where(
         elif default is NOTHING:
             raise DefinitionError(
                 f"{place}: where reads {name!r}, which is neither an argument of the step nor an input of "
-                f"{reactor.owner}. Pass it, as in {node.word}(..., {name}=...).{_meant(name, names | set(reactor.fields))}"
+                f"{reactor.owner}. Pass it, as in {node.word}(..., {name}=...).{closest(name, names | set(reactor.fields))}"
             )
     if body.takes_all:
         return names | frozenset(wired), wired
@@ -200,8 +201,3 @@ def _unknown(place: str, node: StepNode, name: str, schema: InputSchema) -> Defi
 
 def _offer(name: str, known: Iterable[str]) -> str:
     return did_you_mean(name, known) or " It takes none."
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    suggestion = did_you_mean(name, known)
-    return suggestion if "Did you mean" in suggestion else ""
