@@ -19,7 +19,6 @@ SETTINGS = {
     "VERSION": "1",
     "PREPROCESSING_HOOKS": ["reactor_coord.api.schema.only_ours"],
     "POSTPROCESSING_HOOKS": [],
-    "SERVE_INCLUDE_SCHEMA": False,
 }
 
 

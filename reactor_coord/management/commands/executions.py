@@ -99,7 +99,7 @@ class Command(OperatorCommand):
                 (
                     f"{event.offset:+.3f} s",
                     event.kind,
-                    f"{event.reactor}.{event.step}" if event.nested else event.step,
+                    f"{event.reactor}.{event.step}".rstrip(".") if event.nested else event.step,
                     f"{event.primitive} {event.key}" if event.key else "",
                     event.words,
                 )

@@ -17,7 +17,7 @@ from django.db.models import Case, F, JSONField, QuerySet, TextField, Value, Whe
 from django.db.models.functions import Cast, Length
 from django.utils import timezone
 
-from reactor_coord.engine.states import ExecutionStatus, StepStatus, is_terminal
+from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus, is_terminal
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.storage import codec
 
@@ -155,7 +155,7 @@ def allowed_verbs(status: str, *, incomplete: bool = False) -> frozenset[str]:
 
 
 class _Tree:
-    """One execution and everything below it, read in two queries."""
+    """One execution and everything below it, read in three queries."""
 
     def __init__(self, row: Execution, holders: Live[HoldRow]) -> None:
         self.holders = holders
@@ -174,6 +174,13 @@ class _Tree:
         for run in _step_runs(shown):
             self.runs[run.execution_id].append(run)
 
+        # A reactor's own holds have no step run to be written in: the trace has them.
+        self.acquired = list(
+            TraceEvent.objects.filter(root_id=root, kind=EventKind.ACQUIRED, step="")
+            .values_list("execution_id", "primitive", "key")
+            .order_by("pk")[:STEPS_SHOWN]
+        )
+
     def steps_of(self, row: Execution, wait: WaitView | None) -> tuple[StepView, ...]:
         branches: dict[str, list[BranchView]] = defaultdict(list)
         for child in self.children.get(row.pk, ()):
@@ -185,17 +192,21 @@ class _Tree:
             wait=_only_of(row, wait),
             branches=branches,
             totals={step: count for (parent, step), count in self.totals.items() if parent == row.pk},
-            over=is_terminal(row.status),
-            runs_now=row.status == ExecutionStatus.RUNNING,
+            of=str(row.status),
         )
 
     def coordination_of(self, row: Execution, wait: WaitView | None) -> tuple[Any, ...]:
         """What is held or awaited for the whole reactor: the holds that belong to no step."""
         definition = outlines.definition_of(row.reactor)
         waits = _only_of(row, wait)
+        state = "held" if row.status == ExecutionStatus.RUNNING and self.holders.notice else "released"
         return coordination_views(
             definition.coordination if definition is not None else {},
-            (),
+            [
+                {"primitive": primitive, "key": key, "state": state}
+                for execution, primitive, key in self.acquired
+                if execution == row.pk
+            ],
             holds=[hold for hold in self._holds_of(row) if not hold.step],
             wait=waits if waits is not None and not waits.step else None,
             to_come=row.started_at is None and not is_terminal(row.status),

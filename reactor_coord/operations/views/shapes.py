@@ -36,7 +36,7 @@ class HolderView:
         """The holder in few words: `Payment 2f9a1c03 at charge`."""
         if self.recorded:
             return self.recorded
-        words = self.reactor.rsplit(".", 1)[-1] or "somebody"
+        words = self.reactor or "somebody"
         who = self.execution or self.owner
         words += f" {short(who)}" if who else ""
         return f"{words} at {self.step}" if self.step else words

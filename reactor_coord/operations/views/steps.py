@@ -7,7 +7,7 @@ from typing import Any
 
 from reactor_coord.declare.definition import ReactorDefinition
 from reactor_coord.engine.plan import next_step
-from reactor_coord.engine.states import StepStatus
+from reactor_coord.engine.states import ExecutionStatus, StepStatus, is_terminal
 from reactor_coord.models import StepRun
 from reactor_coord.storage import codec
 
@@ -26,15 +26,14 @@ def step_views(
     wait: WaitView | None,
     branches: Mapping[str, Sequence[BranchView]],
     totals: Mapping[str, int],
-    over: bool,
-    runs_now: bool,
+    of: str,
 ) -> tuple[StepView, ...]:
-    """In definition order; steps the definition no longer has come last, a missing definition leaves the recorded ones."""
+    """`of` is the status of their execution. In definition order; steps the definition no longer has come last, a missing definition leaves the recorded ones."""
     by_name = {run.step: run for run in runs}
     declared = dict(definition.steps) if definition is not None else {}
     depths = outlines.levels(declared) if definition is not None else {}
     names = [*declared, *(name for name in by_name if name not in declared)]
-    current = _current(definition, by_name) if runs_now else None
+    current = _current(definition, by_name) if of == ExecutionStatus.RUNNING else None
     return tuple(
         _step_view(
             name,
@@ -45,7 +44,7 @@ def step_views(
             wait=wait if wait is not None and wait.step == name else None,
             branches=tuple(branches.get(name, ())),
             total=totals.get(name, 0),
-            over=over,
+            of=of,
             runs=name == current,
         )
         for index, name in enumerate(names)
@@ -62,7 +61,7 @@ def _step_view(
     wait: WaitView | None,
     branches: tuple[BranchView, ...],
     total: int,
-    over: bool,
+    of: str,
     runs: bool,
 ) -> StepView:
     kind = str(declared.kind if declared is not None else run.kind if run is not None else "step")
@@ -70,12 +69,14 @@ def _step_view(
     status = str(run.status) if run is not None else str(StepStatus.PENDING)
     if runs:
         status = str(StepStatus.RUNNING)
+    elif status == StepStatus.RUNNING and of in (ExecutionStatus.PARKED, ExecutionStatus.PAUSED):
+        status = str(StepStatus.WAITING)  # what it composed waits, so it does
     coordination = coordination_views(
         declared.coordination if declared is not None else {},
         (run.coordination or ()) if run is not None else (),
         holds=holds,
         wait=wait,
-        to_come=status in _BEFORE_TAKING and not over,
+        to_come=status in _BEFORE_TAKING and not is_terminal(of),
     )
     if run is None:
         return StepView(name, kind, status, level, after, coordination=coordination)
