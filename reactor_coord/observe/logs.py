@@ -33,14 +33,14 @@ class Line:
 
 LINES: Mapping[EventKind, Line] = {
     EventKind.STARTED: Line("execution.started", logging.DEBUG),
-    EventKind.WOKEN: Line("execution.woken", details=("by", "after")),
+    EventKind.WOKEN: Line("execution.woken", details=("park_kind",)),
     EventKind.ACQUIRED: Line("hold.acquired", logging.DEBUG, ("fence",)),
     EventKind.ADOPTED: Line("hold.adopted", details=("fence",)),
     EventKind.GRANTED: Line("hold.granted", details=("fence",)),
     EventKind.REFUSED: Line("hold.refused", details=("place",)),
     EventKind.RELEASED: Line("hold.released", logging.DEBUG, ("fence",)),
     EventKind.LOST: Line("hold.lost", logging.WARNING),
-    EventKind.PARKED: Line("step.parked", details=("park_kind", "place", "resume_at")),
+    EventKind.PARKED: Line("step.parked", details=("park_kind", "place", "until")),
     EventKind.STEP_SUCCEEDED: Line("step.succeeded", logging.DEBUG),
     EventKind.STEP_SKIPPED: Line("step.skipped", details=("reason",)),
     EventKind.STEP_FAILED: Line("step.failed", logging.WARNING, ("error_type",)),
