@@ -7,8 +7,22 @@ the runtime. Importing it opens no connection and starts no thread.
 from __future__ import annotations
 
 from reactor_coord.coordination.lock import Locks
-from reactor_coord.coordination.process import locks
+from reactor_coord.coordination.process import locks, rate_limits
+from reactor_coord.coordination.rate_limit import RateLimits, Slot, Window
 from reactor_coord.coordination.types import HeldKey, Holder, Refused, Requester, Taken
 from reactor_coord.coordination.wakes import set_waker
 
-__all__ = ["HeldKey", "Holder", "Locks", "Refused", "Requester", "Taken", "locks", "set_waker"]
+__all__ = [
+    "HeldKey",
+    "Holder",
+    "Locks",
+    "RateLimits",
+    "Refused",
+    "Requester",
+    "Slot",
+    "Taken",
+    "Window",
+    "locks",
+    "rate_limits",
+    "set_waker",
+]

@@ -1,30 +1,52 @@
-"""The process's own `Locks`, built from the project's settings when first asked for, and anew when those change."""
+"""The process's own primitives, built from the project's settings when first asked for, and anew when those change."""
 
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 from reactor_coord.coordination.connection import Connection
 from reactor_coord.coordination.keys import Names
 from reactor_coord.coordination.lock import Locks
+from reactor_coord.coordination.rate_limit import RateLimits
 
 _lock = threading.Lock()
-_locks: list[Locks] = []
+_built: list[Primitives] = []
 _listening: list[bool] = []
 
 
-def locks() -> Locks:
-    """The locks of `REACTOR_COORD` (`REDIS_ALIAS`, `KEY_PREFIX`, `HANDOFF_GRACE`): one object for the whole process."""
-    if _locks:
-        return _locks[0]
+@dataclass(frozen=True, slots=True)
+class Primitives:
+    """Every primitive over one connection, under one prefix."""
+
+    connection: Connection
+    names: Names
+    locks: Locks
+    rate_limits: RateLimits
+
+
+def primitives() -> Primitives:
+    """The primitives of `REACTOR_COORD` (`REDIS_ALIAS`, `KEY_PREFIX`, `HANDOFF_GRACE`): one set for the whole process."""
+    if _built:
+        return _built[0]
     with _lock:
-        if not _locks:
-            _locks.append(_build())
-        return _locks[0]
+        if not _built:
+            _built.append(_build())
+        return _built[0]
 
 
-def _build() -> Locks:
+def locks() -> Locks:
+    """The process's locks."""
+    return primitives().locks
+
+
+def rate_limits() -> RateLimits:
+    """The process's rate limits."""
+    return primitives().rate_limits
+
+
+def _build() -> Primitives:
     from django.core.signals import setting_changed
 
     from reactor_coord import conf
@@ -33,10 +55,16 @@ def _build() -> Locks:
         setting_changed.connect(_on_setting_changed, dispatch_uid="reactor_coord.coordination")
         _listening.append(True)
     found = conf.settings()
-    return Locks(Connection(found.REDIS_ALIAS), Names(found.KEY_PREFIX), handoff_grace=found.HANDOFF_GRACE)
+    connection, names = Connection(found.REDIS_ALIAS), Names(found.KEY_PREFIX)
+    return Primitives(
+        connection,
+        names,
+        Locks(connection, names, handoff_grace=found.HANDOFF_GRACE),
+        RateLimits(connection, names, grace=found.HANDOFF_GRACE),
+    )
 
 
 def _on_setting_changed(*, setting: str, **_: Any) -> None:
     if setting in {"REACTOR_COORD", "CACHES"}:
         with _lock:
-            _locks.clear()
+            _built.clear()

@@ -20,6 +20,7 @@ class Script:
 _PARTS = {
     "take": ("clock", "take_free", "line", "take"),
     "give": ("give_last", "clock", "line", "give"),
+    "rate_limit": ("clock", "rate_limit"),
 }
 """What a text is made of, where it is not the operation behind the common parts: a short cut comes before what it spares."""
 

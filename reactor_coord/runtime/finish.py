@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from reactor_coord import conf, probes
 from reactor_coord.coordination import Requester
-from reactor_coord.engine.states import EventKind, ExecutionStatus, ParkKind
+from reactor_coord.engine.states import EventKind, ExecutionStatus
 from reactor_coord.errors import CoordinationUnavailable
 from reactor_coord.models import Execution, StepRun
 from reactor_coord.runtime import gates
@@ -114,7 +114,7 @@ def park(root: Frame, parked: Parked) -> None:
         status=ExecutionStatus.PARKED,
         park_kind=what.kind,
         resume_at=look_at or what.resume_at,
-        waiting_on={**(what.waiting_on or {}), "until": what.resume_at.isoformat()},
+        waiting_on={**(what.waiting_on or {}), "until": what.resume_at.isoformat(), "timed": what.is_timed},
         holds_kept=[entry for hold in tree.holds for entry in hold.as_json()],
     )
     for frame in _descendants(root):
@@ -132,7 +132,7 @@ def park(root: Frame, parked: Parked) -> None:
 
 def _own_countdown(parked: Parked) -> float | None:
     """Seconds for a message of our own; None where the sweep, or a release, sends it."""
-    if parked.park.kind != ParkKind.RETRY:
+    if not parked.park.is_timed:
         return None
     seconds = max(0.0, (parked.park.resume_at - timezone.now()).total_seconds())
     return seconds if seconds <= conf.settings().SWEEP_INTERVAL else None

@@ -39,6 +39,8 @@ class Place:
     """What this place waited on at its last park, if it was the one that parked."""
     due: datetime | None = None
     """When the last park meant to look again."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What an early phase of a primitive leaves for its last one."""
 
     @property
     def path(self) -> str:
@@ -130,8 +132,9 @@ class Gate(Protocol):
 def phases() -> tuple[Gate, ...]:
     """The gates in the fixed order of acquisition."""
     from reactor_coord.runtime.locking import LockGate
+    from reactor_coord.runtime.rate_limiting import RateCharge, RateLook
 
-    return (LockGate(),)
+    return (RateLook(), LockGate(), RateCharge())
 
 
 def gate_of(primitive: str) -> Gate | None:

@@ -22,6 +22,8 @@ class Park:
     resume_at: datetime
     step: str = ""
     waiting_on: Mapping[str, Any] | None = None
+    is_timed: bool = False
+    """Whether only time ends it, and a message before then is a stray one."""
 
 
 class Parked(BaseException):

@@ -17,7 +17,7 @@ from django.utils import timezone
 from reactor_coord import probes
 from reactor_coord.declare.definition import ReactorDefinition
 from reactor_coord.engine.settlement import Settlement
-from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode, ParkKind, StepStatus, is_terminal
+from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode, StepStatus, is_terminal
 from reactor_coord.errors import LeaseLost, ReactorCoordError, UnknownReactor
 from reactor_coord.models import Execution, TraceEvent
 from reactor_coord.runtime import cleanup, finish, steps, verdicts
@@ -33,7 +33,7 @@ logger = logging.getLogger("reactor_coord")
 CLAIM_ROUNDS = 3
 """A row can change hands between a failed claim and the note left for its runner; not this often without a message."""
 
-EARLY = timedelta(seconds=0.5)
+EARLY = timedelta(seconds=0.02)
 
 
 def deliver(execution_id: UUID | str, worker: str) -> None:
@@ -77,7 +77,7 @@ def _run_claimed(row: Execution) -> None:
 
 def _is_too_early(row: Execution) -> bool:
     """Whether a stray message came to an execution that waits for its time and not for a key."""
-    if row.park_kind != ParkKind.RETRY or not row.waiting_on or row.cancel_requested:
+    if not row.waiting_on or not row.waiting_on.get("timed") or row.cancel_requested:
         return False
     return timezone.now() < datetime.fromisoformat(row.waiting_on["until"]) - EARLY
 

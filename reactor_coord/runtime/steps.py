@@ -58,7 +58,7 @@ def perform(frame: Frame, step: StepDefinition) -> None:
             return conclude(frame, step, settlement)
         if frame.tree.parks:
             resume_at = timezone.now() + timedelta(seconds=settlement.retry_in)
-            parked = Parked(Park(ParkKind.RETRY, resume_at, step.name, {"step": step.name}))
+            parked = Parked(Park(ParkKind.RETRY, resume_at, step.name, {"step": step.name}, is_timed=True))
             tell_parked(frame, step.name, parked)
             raise parked
         time.sleep(settlement.retry_in)

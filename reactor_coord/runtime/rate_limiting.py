@@ -1,0 +1,150 @@
+"""The rate limit as two gates: looked at before anything is held, charged last, for it is what cannot be handed back.
+
+Refused in a worker, the execution parks until a slot time of its own; in process it fails and says when to come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from django.utils import timezone
+
+from reactor_coord import conf
+from reactor_coord.coordination import Requester, Slot, Window, rate_limits
+from reactor_coord.declare.coordination import WINDOWS, RateLimitDeclaration
+from reactor_coord.declare.suggest import did_you_mean
+from reactor_coord.engine.states import EventKind, ParkKind
+from reactor_coord.errors import CoordinationKeyError, RateLimitExceeded
+from reactor_coord.results import Decided, Skipped
+from reactor_coord.runtime.gates import Ending, Hold, Place
+from reactor_coord.runtime.parking import Park, Parked
+
+HOLDING = ("lock", "semaphore")
+
+
+class RateCharge:
+    """The last gate: counts the start, in all windows or none."""
+
+    primitive = "rate_limit"
+    once = True
+    mode = "charge"
+
+    def acquire(self, place: Place, declaration: RateLimitDeclaration, *, patience: float | None) -> Hold | None:
+        """Pass, or park until the slot, or fail; nothing is held afterwards."""
+        key, windows, algorithm = resolve(place, declaration)
+        who = f"{place.requester.owner}|{place.path}"
+        plans = place.parks and declaration.on_contention == "park"
+        slot = self._ask(key, who, windows, algorithm, plans=plans)
+        if slot is not None:
+            self._refused(place, declaration, key, slot, plans=plans)
+        if self.mode == "charge":
+            place.emit(EventKind.ACQUIRED, step=place.step, primitive=self.primitive, key=key, how="charged")
+        return None
+
+    def _ask(self, key: str, who: str, windows: list[Window], algorithm: str, *, plans: bool) -> Slot | None:
+        return rate_limits().charge(key, who, uuid4().hex, windows, algorithm, plans=plans)
+
+    def _refused(
+        self, place: Place, declaration: RateLimitDeclaration, key: str, slot: Slot, *, plans: bool
+    ) -> None:
+        place.emit(
+            EventKind.REFUSED,
+            step=place.step,
+            primitive=self.primitive,
+            key=key,
+            retry_after=round(slot.in_seconds, 3),
+            planned=slot.planned,
+        )
+        if plans:
+            raise Parked(_park(place, key, slot))
+        if declaration.on_contention == "skip":
+            raise Decided(Skipped(reason=f"rate limit {key} is used up for {slot.in_seconds:.3f} s"))
+        raise RateLimitExceeded(
+            reactor=place.reactor,
+            step=place.step,
+            primitive=self.primitive,
+            key=key,
+            retry_after=slot.in_seconds,
+        )
+
+    def release(self, hold: Hold, ending: Ending) -> None:
+        """Nothing is held."""
+
+    def park(self, hold: Hold, horizon: float) -> None:
+        """Nothing is held."""
+
+    def check(self, hold: Hold) -> None:
+        """Nothing is held."""
+
+    def leave(self, keys: Iterable[str], requester: Requester, *, parked: bool = False) -> None:
+        """Give a planned slot back; a slot nobody comes for is lost anyway when its window is over."""
+
+    def rollback_wait(self, declaration: RateLimitDeclaration) -> float | None:
+        """Never gates cleanup."""
+        return None
+
+
+class RateLook(RateCharge):
+    """The early look: refuses before anything is taken, and spends nothing."""
+
+    mode = "look"
+
+    def acquire(self, place: Place, declaration: RateLimitDeclaration, *, patience: float | None) -> Hold | None:
+        """Look, unless the charge follows at once."""
+        if not any(primitive in place.declarations for primitive in HOLDING):
+            return None
+        return super().acquire(place, declaration, patience=patience)
+
+    def _ask(self, key: str, who: str, windows: list[Window], algorithm: str, *, plans: bool) -> Slot | None:
+        return rate_limits().look(key, who, windows, algorithm, plans=plans)
+
+
+def resolve(place: Place, declaration: RateLimitDeclaration) -> tuple[str, list[Window], str]:
+    """Return key, windows and algorithm: the declaration's own, or those of the named limit in the settings."""
+    own = declaration.key.compute(place.arguments, place.redacted) if declaration.key is not None else ""
+    if declaration.name is None:
+        return own, [Window(limit, seconds) for limit, seconds in declaration.windows], str(declaration.algorithm)
+    limits = conf.settings().RATE_LIMITS
+    if declaration.name not in limits:
+        raise CoordinationKeyError(
+            f"{place.describe()} names the rate limit {declaration.name!r}, which REACTOR_COORD['RATE_LIMITS'] does not "
+            f"have.{did_you_mean(declaration.name, limits)}",
+            reactor=place.reactor,
+            step=place.step,
+            primitive="rate_limit",
+            key=declaration.name,
+        )
+    named: Mapping[str, Any] = limits[declaration.name]
+    windows = named.get("limits", {name: limit for name, limit in named.items() if name in WINDOWS})
+    algorithm = declaration.algorithm or str(named.get("algorithm", "fixed_window"))
+    found = sorted(
+        (Window(int(limit), float(WINDOWS.get(str(name)) or name)) for name, limit in windows.items()),
+        key=lambda window: window.seconds,
+    )
+    return f"{declaration.name}:{own}" if own else declaration.name, found, algorithm
+
+
+def _park(place: Place, key: str, slot: Slot) -> Park:
+    previous = place.previous or {}
+    now = timezone.now()
+    waiting_on = {
+        "path": place.path,
+        "reactor": place.reactor,
+        "step": place.step,
+        "primitive": "rate_limit",
+        "key": key,
+        "keys": [key],
+        "holder": "",
+        "place": slot.planned,
+        "waiting": slot.planned,
+        "since": previous.get("since", now.isoformat()),
+        "attempts": int(previous.get("attempts", 0)) + 1,
+        "stuck": 0,
+        "fence": 0,
+        "slot": datetime.fromtimestamp(slot.at, tz=UTC).isoformat(),
+    }
+    resume_at = datetime.fromtimestamp(now.timestamp() + slot.in_seconds, tz=UTC)
+    return Park(ParkKind.CONTENTION, resume_at, place.step, waiting_on, is_timed=True)
