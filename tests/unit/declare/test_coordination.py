@@ -120,7 +120,7 @@ def test_declare_on_an_interrupt_raises_and_points_to_the_reactor(primitive: str
 @five
 def test_declare_is_inherited_and_replaced_when_declared_again(primitive: str) -> None:
     base = FIVE[primitive]()(fresh())
-    child = type("Child", (base,), {})
+    child: type[Step] = type("Child", (base,), {})
     assert child.coordination == base.coordination
     again = {
         "lock": with_lock("other:{who}"),
@@ -188,7 +188,7 @@ def test_declare_on_map_async_and_compose_nodes() -> None:
 
 def test_declare_on_a_reactor_is_inherited_and_steps_are_unchanged() -> None:
     base = FIVE["lock"]()(reactor("Base", work=step(Bare)))
-    child = FIVE["semaphore"]()(type("Child", (base,), {}))
+    child: type[Reactor] = FIVE["semaphore"]()(type("Child", (base,), {}))
     assert list(child.coordination) == ["lock", "semaphore"]
     assert list(base.coordination) == ["lock"]
     assert child.definition.steps.keys() == base.definition.steps.keys()

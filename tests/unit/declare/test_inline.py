@@ -117,11 +117,11 @@ def test_what_undo_leaves_in_the_class_is_no_step() -> None:
 def test_a_rollback_named_like_the_step_is_fine_too() -> None:
     class Named(Reactor):
         @step()
-        def work() -> int:  # type: ignore[misc]
+        def work() -> int:
             return 1
 
-        @work.undo
-        def work(result: Any) -> None: ...  # type: ignore[no-redef]
+        @work.undo  # type: ignore[no-redef]
+        def work(result: Any) -> None: ...
 
     found = Named.definition.step("work").step_class
     assert found is not None
@@ -191,7 +191,7 @@ def keyword(amount: Any) -> Any:
         (lambda: step()(Flow), "for functions"),
         (lambda: step()(3), "not a function"),  # type: ignore[arg-type]
         (lambda: step(3), "takes a Step class, or decorates a function"),  # type: ignore[call-overload]
-        (lambda: step(atomic=1), "atomic must be True or False"),
+        (lambda: step(atomic=1), "atomic must be True or False"),  # type: ignore[call-overload]
         (lambda: step(retry=3)(keyword), "must be a Retry"),  # type: ignore[call-overload]
     ],
 )

@@ -131,12 +131,12 @@ def test_a_mutable_default_is_not_shared() -> None:
     ],
 )
 def test_any_type_that_pydantic_validates(type_: Any, given: Any, value: Any) -> None:
-    owner = type("Owner", (Step,), {"value": Input(type_)})
+    owner: type[Step] = type("Owner", (Step,), {"value": Input(type_)})
     assert owner.inputs_schema.validate({"value": given}) == {"value": value}
 
 
 def test_a_class_of_ones_own_is_checked_by_isinstance() -> None:
-    owner = type("Owner", (Step,), {"value": Input(Opaque)})
+    owner: type[Step] = type("Owner", (Step,), {"value": Input(Opaque)})
     thing = Opaque()
     assert owner.inputs_schema.validate({"value": thing})["value"] is thing
     with pytest.raises(InputValidationError, match="Opaque"):

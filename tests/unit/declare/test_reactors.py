@@ -83,7 +83,7 @@ def test_the_definition_says_it_all_and_is_frozen() -> None:
     assert list(definition.steps) == ["audit", "charge", "notify"]
     assert [step.index for step in definition.steps.values()] == [0, 1, 2]
     charge = definition.step("charge")
-    assert (charge.after, charge.depends_on) == ({"audit"}, {"audit"})
+    assert (charge.after, charge.depends_on) == (frozenset({"audit"}), frozenset({"audit"}))
     assert definition.step("notify").depends_on == {"audit", "charge"}
     assert charge.schema is Charge.inputs_schema
     assert charge.retry == Retry(3)
@@ -157,7 +157,7 @@ def test_a_subclass_inherits_replaces_and_takes_away() -> None:
     class Child(Payment):
         extra = Input(int, default=1)
         charge = step(Charge, amount=extra)
-        notify = None
+        notify = None  # type: ignore[assignment]
         more = step(Charge, amount=Payment.charge["x"])
 
     definition = Child.definition
@@ -174,7 +174,7 @@ def test_a_mixin_brings_steps() -> None:
     class Audited:
         audit = step(Charge)
 
-    flow = type("Flow", (Audited, Reactor), {"account_id": Input(int), "amount": Input(int)})
+    flow: type[Reactor] = type("Flow", (Audited, Reactor), {"account_id": Input(int), "amount": Input(int)})
     assert list(flow.definition.steps) == ["audit"]
 
 
@@ -287,11 +287,11 @@ other_charge = Payment.charge
             r"Bad: its steps wait for each other in a ring: a -> c -> b -> a \(each needs the next\)",
         ),
         # where
-        (lambda: make(work=step(Charge, where=False)), "where=False has its value while the class is being built"),
+        (lambda: make(work=step(Charge, where=False)), "where=False has its value while the class is being built"),  # type: ignore[call-overload]
         (lambda: make(work=step(Charge, where=lambda amuont: 1)), "where reads 'amuont'.*Did you mean 'amount'"),
         (lambda: make(work=step(Charge, where=Charge)), "where=Charge is a class"),
         # targets
-        (lambda: step(Payment), r"step\(Payment, \.\.\.\): that is a reactor; write compose\(Payment"),  # type: ignore[call-overload]
+        (lambda: step(Payment), r"step\(Payment, \.\.\.\): that is a reactor; write compose\(Payment"),
         (lambda: compose(Charge), r"that is a step; write step\(Charge"),  # type: ignore[arg-type]
         (lambda: async_step(Payment), r"write async_reactor\(Payment"),  # type: ignore[arg-type]
         (lambda: async_reactor(Charge), r"write async_step\(Charge"),  # type: ignore[arg-type]

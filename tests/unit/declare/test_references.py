@@ -151,7 +151,7 @@ def test_a_reference_has_no_value_while_the_class_is_built() -> None:
 def test_element_outside_a_map_is_refused() -> None:
     with pytest.raises(DefinitionError, match=r"step 'work' of Bad: value=.*element\(\)"):
         type("Bad", (Reactor,), {"work": step(Work, value=element())})
-    ok = type("Ok", (Reactor,), {"work": map_each(Work, over=[1], value=element())})
+    ok: type[Reactor] = type("Ok", (Reactor,), {"work": map_each(Work, over=[1], value=element())})
     assert ok.definition.steps["work"].arguments["value"].has_element()
 
 

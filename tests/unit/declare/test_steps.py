@@ -116,7 +116,8 @@ def test_a_body_that_could_not_be_called_is_refused_at_import(body: dict[str, An
 
 
 def test_a_hook_may_have_optional_parameters_of_its_own() -> None:
-    assert type("Good", (Step,), {"undo": lambda self, result, again=False: None}).has_undo
+    good: type[Step] = type("Good", (Step,), {"undo": lambda self, result, again=False: None})
+    assert good.has_undo
 
 
 class FakeEntrance:
@@ -126,7 +127,11 @@ class FakeEntrance:
         self.asked: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *args: self.asked.append((name, *args)) or name
+        def asked(*args: Any) -> str:
+            self.asked.append((name, *args))
+            return name
+
+        return asked
 
 
 @pytest.fixture
