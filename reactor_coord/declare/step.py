@@ -100,7 +100,7 @@ class Step(Verdicts):
         """Runs after validation and before anything is taken; may fail, skip, halt or succeed."""
 
     def where(self) -> Any:
-        """False: the step is skipped. Runs first of all, on arguments not validated yet."""
+        """False: the step is skipped, takes nothing. Reads the inputs like any method; a `where=` on `step(...)` wins over it."""
         return True
 
     def compensate(self, error: Any, /) -> Any:
