@@ -1,0 +1,75 @@
+"""Rate limits in a worker: parked until a slot of its own, charged once for all its parks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from reactor_coord import testing
+from reactor_coord.coordination import rate_limits
+from reactor_coord.models import TraceEvent
+from reactor_coord.testing.recorder import Recorder
+from tests.live.limited import Admitted, AdmittedOuter, Calls
+
+pytestmark = [pytest.mark.live, pytest.mark.django_db(transaction=True)]
+
+
+def charged(key: str) -> int:
+    return sum(count for _, count in rate_limits().view(key).windows)
+
+
+def kinds(outcome: Any) -> list[str]:
+    rows = TraceEvent.objects.filter(root_id=outcome.execution.root_id).order_by("id")
+    return list(rows.values_list("kind", flat=True))
+
+
+def test_park_07_a_reactors_rate_limit_is_charged_once_whatever_its_first_step_waits(
+    live_worker: Any, recorder: Recorder
+) -> None:
+    live_worker()
+    with testing.hold("k"):
+        handle = Admitted.enqueue(key="k")
+        recorder.wait_until(lambda: handle.status == "parked", "the park")
+        assert charged("admit:k") == 1
+    outcome = handle.wait(10)
+    assert outcome.succeeded
+    assert charged("admit:k") == 1
+    assert "parked" in kinds(outcome)
+
+
+def test_park_09_every_level_keeps_its_hold_and_is_charged_once_over_a_park_two_levels_down(
+    live_worker: Any, recorder: Recorder
+) -> None:
+    live_worker()
+    with testing.hold("k"):
+        handle = AdmittedOuter.enqueue(key="k")
+        recorder.wait_until(lambda: handle.status == "parked", "the park")
+        testing.assert_locked("k:outer", by=handle.execution)
+        testing.assert_locked("k:inner", by=handle.execution)
+    outcome = handle.wait(10)
+    assert outcome.succeeded
+    assert charged("admit:k:outer") == 1
+    assert charged("admit:k:inner") == 1
+    assert recorder.sequence() == ["run before", "run charge"]
+    acquired = TraceEvent.objects.filter(root_id=handle.id, kind="acquired", primitive="lock").values_list("key", flat=True)
+    assert sorted(acquired) == ["k", "k:inner", "k:outer"]
+    testing.assert_free("k:outer")
+    testing.assert_free("k:inner")
+
+
+def test_family_11_a_backlog_drains_at_the_limit_and_never_above_it(live_worker: Any, recorder: Recorder) -> None:
+    live_worker(settings={"REACTOR_COORD": {"SNOOZE_MAX_ATTEMPTS": 5, "SWEEP_INTERVAL": 1}})
+    began = recorder.now()
+    handles = [Calls.enqueue(key="k") for _ in range(300)]
+    for handle in handles:
+        assert handle.wait(40).succeeded
+    starts = sorted(entry.at for entry in recorder.entries())
+    assert len(starts) == 300
+    charges = Counter(
+        int(at.timestamp())
+        for at in TraceEvent.objects.filter(kind="acquired", primitive="rate_limit").values_list("at", flat=True)
+    )
+    assert 14 <= starts[-1] - began <= 20, starts[-1] - began
+    print("total", starts[-1] - began, "per second", sorted(charges.values()), "parks", TraceEvent.objects.filter(kind="parked").count())
