@@ -20,13 +20,14 @@ from typing import Any
 from redis import exceptions
 from redis.client import NEVER_DECODE
 
+from reactor_coord.coordination.scripts import Script
+from reactor_coord.errors import CoordinationUnavailable
+
+hiredis: Any
 try:
     import hiredis
 except ImportError:  # redis-py packs as well, more slowly
     hiredis = None
-
-from reactor_coord.coordination.scripts import Script
-from reactor_coord.errors import CoordinationUnavailable
 
 REPLY_TIMEOUT = 5.0
 """Seconds to wait for a reply where the project sets no `socket_timeout`: nothing here may hang for ever."""
@@ -156,10 +157,12 @@ def _ask(
 
 
 def _packed(connection: Any, *arguments: Argument) -> list[bytes]:
+    packed: list[bytes]
     if hiredis is None:
-        packed: list[bytes] = connection.pack_command(*arguments)
+        packed = connection.pack_command(*arguments)
         return packed
-    return [hiredis.pack_command(arguments)]
+    packed = [hiredis.pack_command(arguments)]
+    return packed
 
 
 def _reply(connection: Any, timeout: float | None) -> Any:

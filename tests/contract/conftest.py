@@ -16,7 +16,7 @@ from reactor_coord.testing.proxy import Proxy
 from reactor_coord.testing.servers import ValkeyServer
 
 if TYPE_CHECKING:
-    from pytest_django.fixtures import SettingsWrapper
+    from pytest_django import Settings
 
 MakeLocks = Callable[..., Locks]
 
@@ -32,7 +32,7 @@ def redis_url() -> str:
 
 
 @pytest.fixture
-def make_locks(settings: SettingsWrapper, redis_url: str, reactor_prefix: str) -> Iterator[MakeLocks]:
+def make_locks(settings: Settings, redis_url: str, reactor_prefix: str) -> Iterator[MakeLocks]:
     """`make_locks(url, grace=2.0, **options of the cache)`: locks over a cache alias, and so a pool, of their own."""
     aliases: list[str] = []
 
@@ -46,7 +46,8 @@ def make_locks(settings: SettingsWrapper, redis_url: str, reactor_prefix: str) -
 
     yield make
     for alias in aliases:
-        caches[alias].client.get_client().connection_pool.disconnect()
+        backend: Any = caches[alias]
+        backend.client.get_client().connection_pool.disconnect()
 
 
 @pytest.fixture

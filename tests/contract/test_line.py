@@ -255,9 +255,10 @@ def test_lock_14_opposite_orders_race_and_all_finish(locks: Locks, keys: tuple[s
     assert wrong == []
 
 
-def test_b030_parked_waiters_over_overlapping_keys_all_get_through(locks: Locks) -> None:
+@pytest.mark.parametrize("seed", range(12))
+def test_b030_parked_waiters_over_overlapping_keys_all_get_through(locks: Locks, seed: int) -> None:
     """A worker pool in small: woken by what the operations answer and by nothing else, so a lost wake is a hang."""
-    dice = random.Random(7)
+    dice = random.Random(seed)
     wants = {f"e{number}": dice.sample(["a", "b", "c"], dice.randint(1, 3)) for number in range(40)}
     ready = list(wants)
     held: dict[str, Taken] = {}
@@ -372,9 +373,12 @@ def test_b033_a_dead_blocking_waiter_at_the_head_holds_nobody_up(make_locks: Mak
     eventually(lambda: places(locks) == ["dead"])
     kill(child)
     got: list[float] = []
-    thread = threading.Thread(
-        target=lambda: got.append(taken(locks.wait(["k"], who("B", blocks=True), ttl=30, timeout=20)) and time.monotonic())
-    )
+
+    def wait() -> None:
+        taken(locks.wait(["k"], who("B", blocks=True), ttl=30, timeout=20))
+        got.append(time.monotonic())
+
+    thread = threading.Thread(target=wait)
     thread.start()
     eventually(lambda: places(locks) == ["dead", "B"])
     released = time.monotonic()
