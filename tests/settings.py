@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from typing import Any
@@ -110,6 +109,3 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": float(os.environ.get("RC_TEST_VISIBILITY_TIMEOUT", "3600"))}
-
-if importlib.util.find_spec("reactor_coord.apps") is None:  # until that room is built
-    INSTALLED_APPS.remove("reactor_coord")

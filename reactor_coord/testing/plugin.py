@@ -116,7 +116,7 @@ def live_worker(
     _purge()
     yield start
     for worker in workers:
-        worker.stop()
+        worker.stop(timeout=0)  # a test that cares for a warm shutdown has waited for it
 
 
 @pytest.fixture(scope="module")

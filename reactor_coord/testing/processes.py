@@ -9,13 +9,13 @@ import psutil
 
 
 def tree(pid: int) -> list[int]:
-    """The process and all below it, oldest first; empty when it is gone."""
+    """The process and all below it that run, oldest first; empty when it is gone."""
     try:
         top = psutil.Process(pid)
         below = sorted(top.children(recursive=True), key=lambda child: float(child.create_time()))
     except psutil.NoSuchProcess:
         return []
-    return [pid, *(int(child.pid) for child in below)]
+    return [pid, *(child.pid for child in below if is_alive(child.pid))]
 
 
 def is_alive(pid: int) -> bool:

@@ -332,3 +332,11 @@ class TestLive:
         assert handle.wait(20).succeeded
         assert not set(children) <= set(worker.children())
         assert recorder.sequence() == ["run c1", "run c2", "run c3", "run c3", "run c4", "run c5", "run c6"]
+
+    @pytest.mark.parametrize("turn", [1, 2])
+    def test_a_module_can_share_one_worker(
+        self, turn: int, shared_worker: testing.LiveWorker, recorder: Recorder, reactor_prefix: str
+    ) -> None:
+        assert shared_worker.prefix == reactor_prefix
+        assert reactors.Single.enqueue(key=f"acct:{turn}", name=f"turn {turn}").wait(15).succeeded
+        assert recorder.sequence(notes="name") == [f"run charge[turn {turn}]"]
