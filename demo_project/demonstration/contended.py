@@ -15,11 +15,13 @@ from reactor_coord.operations import views
 PACE_SECONDS = 0.4
 SOON_SECONDS = 1.0
 """Far above what a wake takes and far below what a poll would: the next look of a parked execution is 5 s away."""
+WARM_UP_PAYMENTS = 8
 PROMISE = "two enqueued runs on one account: one parks, is woken by the release, and spends no retry"
 
 
 def show(stage: Stage) -> None:
     """Enqueue both, watch the park, then read the trace. Raises ClaimBroken."""
+    _warm_up(stage)
     account = stage.account("contended", Decimal("100.00"))
     payment = {"account_id": account.pk, "amount": Decimal("10.00"), "pace": PACE_SECONDS}
     ids = [Payment.options(tags={"demo": stage.label}).enqueue(**payment).id for _ in range(2)]
@@ -49,6 +51,16 @@ def show(stage: Stage) -> None:
         f"both completed; parks: {run.contention_attempts}, attempts of the charge: {run.attempts}, retries spent: none"
     )
     stage.browse.append(("parked and woken", loser))
+
+
+def _warm_up(stage: Stage) -> None:
+    """Some small payments on one account: what is measured is a worker at work, not one that opens its first connections."""
+    account = stage.account("warm-up", Decimal("100.00"))
+    few = [
+        Payment.enqueue(account_id=account.pk, amount=Decimal("1.00"), pace=0.01).id for _ in range(WARM_UP_PAYMENTS)
+    ]
+    for each in few:
+        stage.until(lambda each=each: finished(each), f"the end of {each}")  # type: ignore[misc]
 
 
 def _park(ids: list[UUID]) -> views.ParkRow | None:

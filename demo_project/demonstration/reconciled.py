@@ -10,22 +10,19 @@ from collections.abc import Sequence
 from decimal import Decimal
 from uuid import UUID
 
-from demo_project.demonstration import sabotage
+from demo_project.demonstration import reckoning, sabotage
 from demo_project.demonstration.claims import ClaimBroken, claim
-from demo_project.demonstration.screen import Screen
 from demo_project.demonstration.stage import PATIENCE_SECONDS, Stage
 from demo_project.payments import journal
-from demo_project.payments.models import Account, LedgerEntry
+from demo_project.payments.models import Account
 from demo_project.payments.payment_file import PaymentRow
 from demo_project.payments.reactors import Payment
-from reactor_coord.engine.states import TERMINAL, ExecutionStatus
+from reactor_coord.engine.states import TERMINAL
 from reactor_coord.models import Execution
 
 PACE_SECONDS = 0.005
 VICTIM_PACE_SECONDS = 0.5
 LOOK_SECONDS = 0.05
-CHARGED = ("", "charge", "notify")
-"""Where a payment may fail and have charged before."""
 
 
 def promise(rows: Sequence[PaymentRow]) -> str:
@@ -49,8 +46,9 @@ def show(stage: Stage, rows: Sequence[PaymentRow]) -> None:
     )
     _tell_of_victim(stage, victim, ids[victim.reference], killed)
     sabotage.perhaps(accounts.values())
-    _check_ends(rows, ids)
-    _check_money(stage.screen, rows, accounts)
+    reckoning.check_ends(rows, ids)
+    for line in reckoning.check_money(rows, accounts):
+        stage.screen.say(line)
 
 
 def _open_accounts(stage: Stage, rows: Sequence[PaymentRow]) -> dict[str, Account]:
@@ -92,7 +90,8 @@ def _pay_all(stage: Stage, ids: dict[str, UUID], victim: PaymentRow) -> journal.
             if over > done:
                 done, moved = over, time.monotonic()
                 tell(done)
-            claim(time.monotonic() - moved < PATIENCE_SECONDS, _stuck(mine.exclude(status__in=TERMINAL)[:5]))
+            if time.monotonic() - moved > PATIENCE_SECONDS:
+                raise ClaimBroken(_stuck(list(mine.exclude(status__in=TERMINAL)[:5])))
             time.sleep(LOOK_SECONDS)
     if killed is None:
         raise ClaimBroken(f"payment {victim.reference} was over before its worker process could be killed")
@@ -119,7 +118,7 @@ def _stuck(rows: Sequence[Execution]) -> str:
 def _tell_of_victim(stage: Stage, victim: PaymentRow, execution: UUID, killed: journal.Mark) -> None:
     again = [
         each.at
-        for each in journal.read(stage.journal)
+        for each in journal.read(stage.marks)
         if (each.mark, each.body, each.execution) == ("begin", "charge", str(execution)) and each.at > killed.at
     ]
     claim(bool(again), f"the charge of {victim.reference} was never taken up again after the kill")
@@ -127,44 +126,3 @@ def _tell_of_victim(stage: Stage, victim: PaymentRow, execution: UUID, killed: j
         f"{victim.reference} was taken up again {again[0] - killed.at:.1f} s after the kill, by another process"
     )
     stage.browse.append(("worker killed in its charge", execution))
-
-
-def _check_ends(rows: Sequence[PaymentRow], ids: dict[str, UUID]) -> None:
-    """Nothing lost: every line has its execution, over and as the line says."""
-    found = dict(Execution.objects.filter(pk__in=ids.values()).values_list("pk", "status"))
-    for row in rows:
-        expected = ExecutionStatus.FAILED if row.fail_at else ExecutionStatus.COMPLETED
-        status = found.get(ids[row.reference])
-        claim(status == expected, f"payment {row.reference} (line {row.line}) is {status} instead of {expected}")
-
-
-def _check_money(screen: Screen, rows: Sequence[PaymentRow], accounts: dict[str, Account]) -> None:
-    """Nothing charged twice, and every account what its ledger and the file say."""
-    for name, account in accounts.items():
-        account.refresh_from_db()
-        mine = [row for row in rows if row.account == name]
-        charged = Counter(row.amount for row in mine if row.fail_at in CHARGED)
-        refunded = Counter(row.amount for row in mine if row.fail_at in ("charge", "notify"))
-        _check_entries(name, account, LedgerEntry.Kind.CHARGE, charged)
-        _check_entries(name, account, LedgerEntry.Kind.REFUND, refunded)
-        paid = sum((row.amount for row in mine if not row.fail_at), Decimal(0))
-        opening = account.entries.get(kind=LedgerEntry.Kind.OPENING).amount
-        claim(
-            account.ledger_balance() == account.balance,
-            f"account {name} has {account.balance}, its ledger adds up to {account.ledger_balance()}",
-        )
-        claim(
-            account.balance == opening - paid,
-            f"account {name} has {account.balance}; by the file it should have {opening} - {paid} = {opening - paid}",
-        )
-        screen.say(
-            f"{name:<10} {opening:>10} - {paid:>9} = {account.balance:>9}   ledger {account.ledger_balance():>9}   right"
-        )
-
-
-def _check_entries(name: str, account: Account, kind: LedgerEntry.Kind, expected: Counter[Decimal]) -> None:
-    found = Counter(abs(entry.amount) for entry in account.entries.filter(kind=kind))
-    for amount in found - expected:
-        raise ClaimBroken(f"account {name}: a {kind} of {amount} is there once too often")
-    for amount in expected - found:
-        raise ClaimBroken(f"account {name}: a {kind} of {amount} is missing from the ledger")

@@ -28,7 +28,8 @@ class Stage:
     """One run of the demo. `label` keeps its accounts and executions apart from those of other runs."""
 
     screen: Screen
-    journal: Path
+    marks: Path
+    """The journal that the bodies write."""
     worker: Worker
     label: str
     browse: list[tuple[str, UUID]] = field(default_factory=list)
@@ -46,12 +47,12 @@ class Stage:
 
     def spans(self, body: str) -> list[journal.Span]:
         """All bodies of that name so far."""
-        return [each for each in journal.spans(journal.read(self.journal)) if each.body == body]
+        return [each for each in journal.spans(journal.read(self.marks)) if each.body == body]
 
     def mark(self, mark: str, body: str, execution: UUID) -> journal.Mark | None:
         """The first such line of the journal, if there is one yet."""
         wanted = (mark, body, str(execution))
-        marks = journal.read(self.journal)
+        marks = journal.read(self.marks)
         return next((each for each in marks if (each.mark, each.body, each.execution) == wanted), None)
 
     def until(self, look: Callable[[], Found | None], what: str, seconds: float = PATIENCE_SECONDS) -> Found:

@@ -33,7 +33,7 @@ class Audit(Step):
         return {"number": account.number}
 
 
-@with_lock("acct:{account_id}", ttl=5, wait=10)
+@with_lock("acct:{account_id}", ttl=5, wait=10, rollback_wait=60)
 class Charge(Step):
     """Take the money. One charge at a time per account; an account nobody else charges waits for nobody."""
 

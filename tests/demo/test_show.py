@@ -110,16 +110,14 @@ def test_the_whole_demo_is_so_within_a_minute_and_leaves_nothing_running(tmp_pat
         assert word in trace.stdout
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [("missing", "missing from the ledger"), ("twice", "once too often"), ("balance", "its ledger adds up")],
-)
-def test_a_ledger_that_is_not_right_is_said_and_the_exit_is_not_zero(tmp_path: Path, kind: str, said: str) -> None:
+def test_a_ledger_that_is_not_right_is_said_and_the_exit_is_not_zero(tmp_path: Path) -> None:
     few = _payments(tmp_path)
-    done = _manage(tmp_path, "demo", "--part", "reconciled", "--file", str(few), "--workers", "2", DEMO_SABOTAGE=kind)
+    done = _manage(
+        tmp_path, "demo", "--part", "reconciled", "--file", str(few), "--workers", "2", DEMO_SABOTAGE="twice"
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "NOT SO" in done.stdout
-    assert said in done.stdout
+    assert "once too often" in done.stdout
     assert _left_running(tmp_path) == []
 
 

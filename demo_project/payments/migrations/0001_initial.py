@@ -1,6 +1,5 @@
 """Accounts and their ledger."""
 
-
 from decimal import Decimal
 
 import django.db.models.deletion
