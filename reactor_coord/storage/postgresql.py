@@ -50,8 +50,12 @@ class _Statement:
         self.parameters: list[Any] = []
 
     def guard(self, root_id: UUID, token: str, changes: Mapping[str, Any]) -> None:
-        self.parameters += [root_id, token, *self._prepared(changes)]
-        self.parts.append(part("guard").format(execution=_table(Execution), changes=_assignments(changes)))
+        name, key, values = "guard", [root_id, token], list(self._prepared(changes))
+        if "wake_requested" in changes:
+            name, self.parameters = "guard_of_park", [*key, *values]
+        else:
+            self.parameters = [*values, *key]
+        self.parts.append(part(name).format(execution=_table(Execution), changes=_assignments(changes)))
 
     def update(self, name: str, execution_id: UUID, changes: Mapping[str, Any]) -> None:
         self.parameters += [*self._prepared(changes), execution_id]

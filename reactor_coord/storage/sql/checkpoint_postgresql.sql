@@ -2,10 +2,19 @@
 -- the lease. Outside a transaction it commits by itself, so that a step costs one round trip and one commit.
 --
 -- Rows come as one JSON array a table. Parts that a batch does not need are left out; `postgresql.py` puts them together.
+-- Half of what it costs is being parsed and planned, so it is kept short: rows keep the order of their array because the
+-- one row of `guard` is joined to the function's scan, and nothing sorts.
 -- What stays true: either all of it is written, under the lease, or nothing. No row is touched twice.
 
 -- part: guard
--- The root, locked first: `held` says what the row said before this statement, such as a wake that came meanwhile.
+-- The root, while the lease stands.
+WITH guard AS (
+    UPDATE {execution} AS root SET {changes} WHERE id = %s AND lease_token = %s
+    RETURNING cancel_requested, wake_requested
+)
+
+-- part: guard_of_park
+-- The same, and what the row said of a wake before this statement cleared it: so it is locked first.
 WITH held AS (
     SELECT id, wake_requested FROM {execution} WHERE id = %s AND lease_token = %s FOR UPDATE
 ), guard AS (
@@ -23,18 +32,14 @@ WITH held AS (
 -- New executions, or trace rows, in the order given.
 , {name} AS (
     INSERT INTO {table} ({columns})
-    SELECT {picked} FROM guard, ROWS FROM (jsonb_to_recordset(%s::jsonb) AS ({types}))
-        WITH ORDINALITY AS given ({columns}, given_position)
-    ORDER BY given_position
+    SELECT {picked} FROM guard, jsonb_to_recordset(%s::jsonb) AS given ({types})
 )
 
 -- part: upsert
 -- Step runs, new or changed: one row for each step of an execution.
 , {name} AS (
     INSERT INTO {table} ({columns})
-    SELECT {picked} FROM guard, ROWS FROM (jsonb_to_recordset(%s::jsonb) AS ({types}))
-        WITH ORDINALITY AS given ({columns}, given_position)
-    ORDER BY given_position
+    SELECT {picked} FROM guard, jsonb_to_recordset(%s::jsonb) AS given ({types})
     ON CONFLICT (execution_id, step) DO UPDATE SET {overwrites}
 )
 
