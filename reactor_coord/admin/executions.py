@@ -125,14 +125,14 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
     def age(self, row: Execution) -> SafeString | str:
         return rc_ago(row.created_at)
 
-    @admin.display(description="lasted")
+    @admin.display(description="took")
     def lasted(self, row: Execution) -> str:
         return rc_span(views.summary(row).duration)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET"])
-        return super().changelist_view(request, extra_context)
+        return super().changelist_view(request, {"title": "Executions", **(extra_context or {})})
 
     # --- one execution
 

@@ -86,6 +86,12 @@ def rc_ago(moment: dt.datetime | None) -> SafeString | str:
 
 
 @register.filter
+def rc_due(moment: dt.datetime | None) -> SafeString | str:
+    """When something is to happen: `in 4.2 s`, or `due` once that is over."""
+    return "due now" if moment is not None and moment <= timezone.now() else rc_ago(moment)
+
+
+@register.filter
 def rc_clock(moment: dt.datetime | None) -> str:
     """The time to the millisecond, in the current time zone."""
     if moment is None:

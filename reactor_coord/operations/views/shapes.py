@@ -7,10 +7,14 @@ already been through `storage.codec.display`: redacted, without tags, truncated.
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 Row = TypeVar("Row")
+
+_ID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+_TIME = re.compile(r"\b\d{4}-\d\d-\d\dT(?P<time>\d\d:\d\d:\d\d(\.\d{1,3})?)\d*(\+00:00|Z)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,10 +342,12 @@ def seconds_between(begin: dt.datetime | None, end: dt.datetime | None) -> float
 
 
 def in_words(data: Any) -> str:
-    """A small mapping as `a=1, b=2`; what is empty is left out."""
+    """A small mapping as `a=1, b=2`; what is empty or false is left out, ids and times are cut to what tells them apart."""
     if not isinstance(data, dict):
         return "" if data in (None, "", []) else str(data)
-    return ", ".join(f"{name}={_value(value)}" for name, value in data.items() if value not in (None, "", [], {}))
+    return ", ".join(
+        f"{name}={_value(value)}" for name, value in data.items() if value not in (None, "", [], {}, False)
+    )
 
 
 def _value(value: Any) -> str:
@@ -351,4 +357,4 @@ def _value(value: Any) -> str:
         return f"({in_words(value)})"
     if isinstance(value, list):
         return " ".join(_value(each) for each in value)
-    return str(value)
+    return _TIME.sub(r"\g<time>", _ID.sub(lambda found: short(found.group()), str(value)))

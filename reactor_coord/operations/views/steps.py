@@ -28,7 +28,10 @@ def step_views(
     totals: Mapping[str, int],
     of: str,
 ) -> tuple[StepView, ...]:
-    """`of` is the status of their execution. In definition order; steps the definition no longer has come last, a missing definition leaves the recorded ones."""
+    """In definition order; what the definition no longer has comes last. `of` is the status of their execution.
+
+    A missing definition leaves the recorded ones.
+    """
     by_name = {run.step: run for run in runs}
     declared = dict(definition.steps) if definition is not None else {}
     depths = outlines.levels(declared) if definition is not None else {}

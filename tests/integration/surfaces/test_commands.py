@@ -189,7 +189,7 @@ class TestReactors:
 
 class TestHousekeeping:
     def test_the_sweep_sends_what_is_due(self, reactor_dispatches: Dispatches) -> None:
-        row = ExecutionFactory(ready=True, resume_at=timezone.now())
+        row = ExecutionFactory.create(ready=True, resume_at=timezone.now())
         report = json.loads(run("sweep_reactors", "--json"))
         assert report["sent"] == 1 and reactor_dispatches.ids == [str(row.pk)]
         assert "sent 0" in run("sweep_reactors")
@@ -197,8 +197,8 @@ class TestHousekeeping:
     def test_prune_deletes_what_ended_long_ago_and_nothing_else(self, db: None) -> None:
         long_ago = timezone.now() - timedelta(days=40)
         for _ in range(5):
-            ExecutionFactory(finished_at=long_ago)
-        recent, parked = ExecutionFactory(), ExecutionFactory(parked=True)
+            ExecutionFactory.create(finished_at=long_ago)
+        recent, parked = ExecutionFactory.create(), ExecutionFactory.create(parked=True)
         assert "5 executions" in run("prune_executions", "--dry-run")
         assert Execution.objects.count() == 7
         assert json.loads(run("prune_executions", "--batch", "2", "--json"))["executions"] == 5

@@ -26,12 +26,14 @@ def _executions(count: int) -> list[Execution]:
     rows: list[Execution] = []
     for number in range(count):
         trait = {"parked": number % 3 == 0, "failed": number % 3 == 1}
-        rows.append(ExecutionFactory(inputs={"x": PAYLOAD}, **{name: True for name, on in trait.items() if on}))
+        rows.append(ExecutionFactory.create(inputs={"x": PAYLOAD}, **{name: True for name, on in trait.items() if on}))
     return rows
 
 
 def _fill(row: Execution, children: int, steps: int) -> None:
-    below = [ExecutionFactory(root=row, parent=row, parent_step="charge", element_index=n) for n in range(children)]
+    below = [
+        ExecutionFactory.create(root=row, parent=row, parent_step="charge", element_index=n) for n in range(children)
+    ]
     now = timezone.now()
     StepRun.objects.bulk_create(
         StepRun(execution=each, step=f"step_{n}", status="succeeded", arguments={"n": n}, started_at=now)
@@ -79,7 +81,7 @@ def test_b199_a_list_costs_the_same_and_reads_no_payload(url: str, client_of: Cl
 )
 def test_b199_a_detail_costs_the_same(url: str, client_of: ClientOf) -> None:
     client = client_of("viewer")
-    small, large = ExecutionFactory(failed=True), ExecutionFactory(failed=True)
+    small, large = ExecutionFactory.create(failed=True), ExecutionFactory.create(failed=True)
     _fill(small, 1, 2)
     _fill(large, 40, 25)
     client.get(reverse(url, args=[small.pk]))
@@ -89,7 +91,7 @@ def test_b199_a_detail_costs_the_same(url: str, client_of: ClientOf) -> None:
 
 
 def test_a_detail_of_a_great_many_elements_is_cut_and_says_so() -> None:
-    row = ExecutionFactory()
+    row = ExecutionFactory.create()
     StepRun.objects.create(execution=row, step="charge", kind="map", status="succeeded")
     now = timezone.now()
     Execution.objects.bulk_create(
@@ -109,7 +111,7 @@ def test_a_detail_of_a_great_many_elements_is_cut_and_says_so() -> None:
 
 
 def test_a_payload_too_long_to_read_is_not_read() -> None:
-    row = ExecutionFactory()
+    row = ExecutionFactory.create()
     StepRun.objects.create(execution=row, step="one", status="succeeded", arguments={"x": PAYLOAD}, result={"y": 1})
     StepRun.objects.create(execution=row, step="two", status="succeeded", arguments={"x": 1}, result=None)
     one, two = views.detail(row).steps
@@ -126,7 +128,7 @@ def test_nobody_gets_the_whole_table_at_once(client_of: ClientOf) -> None:
 
 
 def test_b190_a_definition_that_is_gone_breaks_no_page(client_of: ClientOf) -> None:
-    row = ExecutionFactory(reactor="gone.reactors.Gone", status="needs_definition", finished_at=None)
+    row = ExecutionFactory.create(reactor="gone.reactors.Gone", status="needs_definition", finished_at=None)
     StepRun.objects.create(execution=row, step="charge", status="succeeded", arguments={"a": 1})
     client = client_of("operator")
     page = client.get(reverse("admin:reactor_coord_execution_change", args=[row.pk])).content.decode()

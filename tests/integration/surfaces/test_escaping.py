@@ -55,7 +55,7 @@ def _fill(status: str) -> Execution:
             {"step": NASTY, "kind": NASTY, "key": NASTY, "reason": NASTY, "message": NASTY, "reactor": NASTY}
         ],
     }
-    row: Execution = ExecutionFactory(
+    row: Execution = ExecutionFactory.create(
         status=status,
         park_kind="contention" if status == "parked" else "",
         reactor=NASTY,
@@ -73,7 +73,7 @@ def _fill(status: str) -> Execution:
         resume_at=timezone.now() + dt.timedelta(minutes=1) if status == "parked" else None,
         cancel_reason=NASTY,
     )
-    StepRunFactory(
+    StepRunFactory.create(
         execution=row,
         step=NASTY,
         kind="step",
@@ -86,8 +86,12 @@ def _fill(status: str) -> Execution:
         rollback_failure={"kind": NASTY, "key": NASTY, "reason": NASTY, "message": NASTY},
         coordination=[{"primitive": NASTY, "key": NASTY, "state": NASTY, "fence": 7, "since": None}],
     )
-    ExecutionFactory(root=row, parent=row, parent_step=NASTY, reactor=NASTY, label=NASTY, reason=NASTY, element_index=0)
-    TraceEventFactory(execution=row, step=NASTY, primitive=NASTY, key=NASTY, data={NASTY: NASTY, "held_by": [NASTY]})
+    ExecutionFactory.create(
+        root=row, parent=row, parent_step=NASTY, reactor=NASTY, label=NASTY, reason=NASTY, element_index=0
+    )
+    TraceEventFactory.create(
+        execution=row, step=NASTY, primitive=NASTY, key=NASTY, data={NASTY: NASTY, "held_by": [NASTY]}
+    )
     return row
 
 
@@ -118,7 +122,7 @@ def test_b193_admin_pages_escape_every_field(client_of: ClientOf) -> None:
 
 def test_b193_messages_and_history_escape_the_reason(client_of: ClientOf) -> None:
     client = client_of("superuser")
-    row = ExecutionFactory(ready=True)
+    row = ExecutionFactory.create(ready=True)
     url = reverse("admin:reactor_coord_execution_act", args=[row.pk, "cancel"])
     answer = client.post(url, {"reason": NASTY}, follow=True)
     assert "<script>alert" not in answer.content.decode()
@@ -142,8 +146,8 @@ def test_b193_the_api_answers_json_and_its_browsable_pages_escape(client_of: Cli
 
 
 def test_a_terminal_gets_no_control_characters() -> None:
-    row = ExecutionFactory(label="Pay\x1b[31mment", reason="\x1b]0;title\x07", reactor="a.B")
-    StepRunFactory(execution=row, step="one", reason="\x1b[2Jgone", status="skipped")
+    row = ExecutionFactory.create(label="Pay\x1b[31mment", reason="\x1b]0;title\x07", reactor="a.B")
+    StepRunFactory.create(execution=row, step="one", reason="\x1b[2Jgone", status="skipped")
     for command in (["executions"], ["executions", str(row.pk)]):
         out = StringIO()
         call_command(*command, stdout=out)
@@ -198,7 +202,7 @@ def test_b200_nor_while_it_waits_for_a_key_made_of_it(reactor_dispatches: Dispat
 
 def test_what_people_are_shown_is_not_how_it_is_stored(client_of: ClientOf) -> None:
     stored = codec.encode({"amount": Decimal("1.10"), "token": SECRET, "day": dt.date(2026, 1, 2)}, {"token"})
-    row = ExecutionFactory(inputs=stored)
+    row = ExecutionFactory.create(inputs=stored)
     body = client_of("viewer").get(reverse("reactor_coord_api:execution-detail", args=[row.pk])).json()
     assert body["inputs"] == {"amount": "1.10", "token": "[redacted]", "day": "2026-01-02"}
 

@@ -59,7 +59,7 @@ class TestAdmin:
     def test_release_names_the_holder_then_wakes_the_next(self, scene: Scene, client_of: ClientOf) -> None:
         client = client_of("operator")
         url = reverse("admin:reactor_coord_release")
-        asked = {"key": "acct:1", "primitive": "lock", "fence": scene.held.fence}
+        asked: dict[str, Any] = {"key": "acct:1", "primitive": "lock", "fence": scene.held.fence}
         page = client.get(url, asked).content.decode()
         assert str(scene.held.fence) in page and "testing.hold" in page
         scene.dispatches.clear()
@@ -72,7 +72,7 @@ class TestAdmin:
     def test_b029_a_release_frees_only_the_holder_that_was_shown(self, scene: Scene, client_of: ClientOf) -> None:
         client = client_of("operator")
         url = reverse("admin:reactor_coord_release")
-        shown = {"key": "acct:1", "primitive": "lock", "fence": scene.held.fence, "reason": "stuck"}
+        shown: dict[str, Any] = {"key": "acct:1", "primitive": "lock", "fence": scene.held.fence, "reason": "stuck"}
         scene.row.cancel()
         drain()
         scene.held.release()
