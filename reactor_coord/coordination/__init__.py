@@ -7,7 +7,7 @@ the runtime. Importing it opens no connection and starts no thread.
 from __future__ import annotations
 
 from reactor_coord.coordination.lock import Locks
-from reactor_coord.coordination.process import locks, rate_limits
+from reactor_coord.coordination.process import leadership, locks, periods, rate_limits
 from reactor_coord.coordination.rate_limit import RateLimits, Slot, Window
 from reactor_coord.coordination.types import HeldKey, Holder, Refused, Requester, Taken
 from reactor_coord.coordination.wakes import set_waker
@@ -22,7 +22,9 @@ __all__ = [
     "Slot",
     "Taken",
     "Window",
+    "leadership",
     "locks",
+    "periods",
     "rate_limits",
     "set_waker",
 ]

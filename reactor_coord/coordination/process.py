@@ -8,7 +8,9 @@ from typing import Any
 
 from reactor_coord.coordination.connection import Connection
 from reactor_coord.coordination.keys import Names
+from reactor_coord.coordination.leader import Leadership
 from reactor_coord.coordination.lock import Locks
+from reactor_coord.coordination.period import Periods
 from reactor_coord.coordination.rate_limit import RateLimits
 
 _lock = threading.Lock()
@@ -24,6 +26,8 @@ class Primitives:
     names: Names
     locks: Locks
     rate_limits: RateLimits
+    periods: Periods
+    leadership: Leadership
 
 
 def primitives() -> Primitives:
@@ -46,6 +50,16 @@ def rate_limits() -> RateLimits:
     return primitives().rate_limits
 
 
+def periods() -> Periods:
+    """The process's periods."""
+    return primitives().periods
+
+
+def leadership() -> Leadership:
+    """Who leads this project's sweep."""
+    return primitives().leadership
+
+
 def _build() -> Primitives:
     from django.core.signals import setting_changed
 
@@ -61,6 +75,8 @@ def _build() -> Primitives:
         names,
         Locks(connection, names, handoff_grace=found.HANDOFF_GRACE),
         RateLimits(connection, names, grace=found.HANDOFF_GRACE),
+        Periods(connection, names),
+        Leadership(connection, names),
     )
 
 

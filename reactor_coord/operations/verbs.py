@@ -25,7 +25,9 @@ from reactor_coord.storage import codec, store
 
 UNDOABLE = frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.HALTED, ExecutionStatus.ABORTED})
 RESUMABLE = frozenset({ExecutionStatus.ABORTED, ExecutionStatus.NEEDS_DEFINITION})
-IDLE = frozenset({ExecutionStatus.READY, ExecutionStatus.PARKED, ExecutionStatus.PAUSED, ExecutionStatus.NEEDS_DEFINITION})
+IDLE = frozenset(
+    {ExecutionStatus.READY, ExecutionStatus.PARKED, ExecutionStatus.PAUSED, ExecutionStatus.NEEDS_DEFINITION}
+)
 
 
 def start(name: str, inputs: Mapping[str, Any], *, background: bool = True, **options: Any) -> Any:
@@ -54,7 +56,13 @@ def cancel(execution: Execution, *, reason: str = "", actor: str = "") -> None:
     if has_begun:
         changes |= {"resume_at": _look_at(), "mode": Mode.WORKER}
     else:
-        changes |= {"resume_at": None, "finished_at": timezone.now(), "reason": reason, "waiting_on": None, "holds_kept": []}
+        changes |= {
+            "resume_at": None,
+            "finished_at": timezone.now(),
+            "reason": reason,
+            "waiting_on": None,
+            "holds_kept": [],
+        }
     if not store.change(row.id, expect=IDLE, changes=changes, trace=[note]):
         return cancel(_fresh(row), reason=reason, actor=actor)
     events.publish(note, None)
@@ -76,7 +84,9 @@ def undo(execution: Execution, *, reason: str = "", actor: str = "") -> None:
     row = _root(execution, "undo")
     is_incomplete = row.status == ExecutionStatus.FAILED and bool((row.failure or {}).get("rollback_failures"))
     if row.status not in UNDOABLE and not is_incomplete:
-        raise _conflict(row, "be undone" if row.status != ExecutionStatus.FAILED else "be undone again: its rollback is complete")
+        raise _conflict(
+            row, "be undone" if row.status != ExecutionStatus.FAILED else "be undone again: its rollback is complete"
+        )
     note = _note(row, EventKind.OPERATOR, "undo", reason, actor)
     changes: dict[str, Any] = {
         "status": ExecutionStatus.ROLLING_BACK,
@@ -118,9 +128,7 @@ def resume(execution: Execution, *, payload: Any = None, reason: str = "", actor
     store.on_commit(lambda: send(str(row.id), row.queue))
 
 
-def retry(
-    execution: Execution, *, from_step: str | None = None, reason: str = "", actor: str = ""
-) -> ExecutionHandle:
+def retry(execution: Execution, *, from_step: str | None = None, reason: str = "", actor: str = "") -> ExecutionHandle:
     """Start a new execution with the same inputs; the failed one stays as it is, and the two name each other.
 
     A new one, because what the old one did is undone: its idempotency keys belong to effects that were taken back.
@@ -205,10 +213,8 @@ def _conflict(row: Execution, verb: str) -> ExecutionConflict:
 
 def _note(row: Execution, kind: EventKind, verb: str, reason: str, actor: str) -> TraceEvent:
     data = {"verb": verb, "reason": reason, "actor": actor}
-    return TraceEvent(root_id=row.root_id, execution=row, at=timezone.now(), kind=kind, data=data)
+    return TraceEvent(root_id=row.root_id or row.id, execution=row, at=timezone.now(), kind=kind, data=data)
 
 
 def _look_at() -> Any:
     return timezone.now() + timedelta(seconds=2 * conf.settings().SWEEP_INTERVAL)
-
-

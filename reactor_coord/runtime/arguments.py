@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from reactor_coord.coordination.types import Requester
-from reactor_coord.declare.references import resolve_arguments
+from reactor_coord.declare.references import resolve_arguments, skipped_arguments
 from reactor_coord.runtime.dispatch import wake_name
 from reactor_coord.runtime.gates import Place
 from reactor_coord.storage import codec
@@ -26,7 +26,9 @@ def declared_arguments(frame: Frame, step: StepDefinition) -> dict[str, Any]:
     """Resolve and validate. What only `where` names is left out of a step with declared inputs."""
     names = None if step.schema is None else frozenset(step.arguments) & frozenset(step.schema.fields)
     values = resolve_arguments(step.arguments, frame, names)
-    return step.schema.validate(values) if step.schema is not None else values
+    if step.schema is None:
+        return values
+    return step.schema.validate(values, absent=skipped_arguments(step.arguments, frame))
 
 
 def recorded_arguments(frame: Frame, step: StepDefinition, run: StepRun) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def _clean(frame: Frame, step: StepDefinition, cleanup: Cleanup) -> None:
         holds = frame.tree.hold(gates.acquire(place, for_rollback=True))
     except (ContentionError, CoordinationUnavailable, CoordinationKeyError) as error:
         return _report(frame, run, cleanup, UNAVAILABLE, error, key=getattr(error, "key", "") or "")
-    except Exception as error:  # arguments that cannot be had any more: reported, and the others go on
+    except Exception as error:  # noqa: BLE001 - arguments that cannot be had any more: reported, and the others go on
         return _report(frame, run, cleanup, RAISED, error)
     try:
         probes.reached("rollback.before_undo")
@@ -145,8 +145,7 @@ def _clean(frame: Frame, step: StepDefinition, cleanup: Cleanup) -> None:
         failed = _call(frame, step, run, arguments, cleanup)
         probes.reached("rollback.after_undo_body")
         if failed is not None:
-            reason, error = failed
-            return _report(frame, run, cleanup, reason, error)
+            return _report(frame, run, cleanup, *failed)
         run.status = StepStatus.UNDONE if is_undo else StepStatus.COMPENSATED
         run.rollback_failure = None
         frame.tree.write(run)
@@ -208,9 +207,7 @@ def _report(
         "order": time.time(),
     }
     frame.tree.write(run)
-    frame.emit(
-        EventKind.UNDO_FAILED, step=run.step, key=key, reason=reason, message=run.rollback_failure["message"]
-    )
+    frame.emit(EventKind.UNDO_FAILED, step=run.step, key=key, reason=reason, message=run.rollback_failure["message"])
     frame.tree.save()
 
 

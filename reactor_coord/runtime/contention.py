@@ -113,9 +113,7 @@ def _park(gate: Gate, place: Place, declaration: Any, keys: Sequence[str], refus
 def snooze_policy() -> SnoozePolicy:
     """The `SNOOZE_*` settings."""
     known = conf.settings()
-    return SnoozePolicy(
-        known.SNOOZE_BASE_DELAY, known.SNOOZE_MAX_DELAY, known.SNOOZE_JITTER, known.SNOOZE_MAX_ATTEMPTS
-    )
+    return SnoozePolicy(known.SNOOZE_BASE_DELAY, known.SNOOZE_MAX_DELAY, known.SNOOZE_JITTER, known.SNOOZE_MAX_ATTEMPTS)
 
 
 def describe_holder(holder: Holder | None) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from reactor_coord.declare.references import SKIPPED_VALUE, UNSET
 from reactor_coord.declare.context import Verdicts
+from reactor_coord.declare.references import SKIPPED_VALUE, UNSET
 from reactor_coord.engine.states import EventKind
 
 if TYPE_CHECKING:

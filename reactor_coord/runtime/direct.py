@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import uuid4
 
 from django.db import router, transaction
@@ -106,9 +106,7 @@ def _place(step_class: type[Step], arguments: Mapping[str, Any], requester: Requ
     )
 
 
-def _call(
-    step_class: type[Step], arguments: Mapping[str, Any], context: Any, place: Place, held: list[Hold]
-) -> Any:
+def _call(step_class: type[Step], arguments: Mapping[str, Any], context: Any, place: Place, held: list[Hold]) -> Any:
     instance = step_class.bind(arguments, context)
     try:
         if step_class.has_where and not instance.where():
@@ -122,7 +120,7 @@ def _call(
     try:
         result = _run(step_class, instance, holds)
         ending = gates.Ending.SUCCEEDED if isinstance(result, Success) else gates.Ending.SKIPPED
-        return result.value if not isinstance(result, Failure) else None
+        return _value_of(result, step_class)
     finally:
         held[:] = [hold for hold in held if hold not in holds]
         gates.release(holds, ending)
@@ -150,7 +148,7 @@ def _value_of(result: Result, step_class: type[Step]) -> Any:
     return result.value
 
 
-def _raise(failure: Failure, step_class: type[Step]) -> None:
+def _raise(failure: Failure, step_class: type[Step]) -> NoReturn:
     if isinstance(failure.error, BaseException):
         raise failure.error
     raise ReactorFailed(f"{step_class.__name__}: {failure.error}")

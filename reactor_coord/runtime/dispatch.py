@@ -43,7 +43,7 @@ def send(execution_id: str, queue: str | None = None, countdown: float = 0.0) ->
     """Send the message; False, with a log line, when the broker would not take it."""
     try:
         dispatcher().send(execution_id, queue or conf.settings().QUEUE, countdown)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever the broker's client raises means the same
         logger.warning(
             "event=reactor_coord.dispatch_failed execution=%s error=%s remedy=%s",
             execution_id,

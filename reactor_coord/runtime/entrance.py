@@ -61,7 +61,9 @@ class Runtime:
         self, definition: ReactorDefinition, correlation_id: str, step: str | None, payload: Any
     ) -> ExecutionHandle:
         """Answer an interrupt."""
-        raise NotRunnable(f"{definition.label} cannot be resumed: interrupts are declared and checked, but do not run yet")
+        raise NotRunnable(
+            f"{definition.label} cannot be resumed: interrupts are declared and checked, but do not run yet"
+        )
 
     def call_step(self, step_class: type[Step], inputs: Mapping[str, Any], context: Any) -> Any:
         """Run one step class by itself."""

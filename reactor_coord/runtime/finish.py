@@ -16,7 +16,7 @@ from reactor_coord import conf, probes
 from reactor_coord.coordination import Requester
 from reactor_coord.engine.states import EventKind, ExecutionStatus
 from reactor_coord.errors import CoordinationUnavailable
-from reactor_coord.models import Execution, StepRun
+from reactor_coord.models import Execution
 from reactor_coord.runtime import gates
 from reactor_coord.runtime.dispatch import send, wake_name
 from reactor_coord.runtime.gates import Ending
@@ -28,10 +28,19 @@ logger = logging.getLogger("reactor_coord")
 
 ENDINGS = {ExecutionStatus.COMPLETED: Ending.SUCCEEDED, ExecutionStatus.HALTED: Ending.HALTED}
 
-ENDED = {"lease_token": "", "lease_expires_at": None, "resume_at": None, "park_kind": "", "waiting_on": None, "holds_kept": []}
+ENDED: dict[str, Any] = {
+    "lease_token": "",
+    "lease_expires_at": None,
+    "resume_at": None,
+    "park_kind": "",
+    "waiting_on": None,
+    "holds_kept": [],
+}
 
 
-def end(frame: Frame, status: ExecutionStatus, kind: EventKind, told: dict[str, Any] | None = None, **columns: Any) -> None:
+def end(
+    frame: Frame, status: ExecutionStatus, kind: EventKind, told: dict[str, Any] | None = None, **columns: Any
+) -> None:
     """Write the root's end, then let go of everything."""
     _note_end(frame, status, kind, told or {}, **columns)
     probes.reached("finish.before")
@@ -52,7 +61,7 @@ def fold_completion(frame: Frame) -> None:
     """
     try:
         result = codec.encode(frame.value())
-    except Exception:  # told by forward(), which computes it again
+    except Exception:  # noqa: BLE001 - told by forward(), which computes it again
         return
     _note_end(frame, ExecutionStatus.COMPLETED, EventKind.COMPLETED, {}, result=result)
 
@@ -108,7 +117,9 @@ def park(root: Frame, parked: Parked) -> None:
     tree, what = root.tree, parked.park
     _keep_holds(tree, (what.resume_at - timezone.now()).total_seconds())
     own_message = _own_countdown(parked)
-    look_at = what.resume_at + timedelta(seconds=2 * conf.settings().SWEEP_INTERVAL) if own_message is not None else None
+    look_at = (
+        what.resume_at + timedelta(seconds=2 * conf.settings().SWEEP_INTERVAL) if own_message is not None else None
+    )
     tree.change(
         root.execution,
         status=ExecutionStatus.PARKED,
@@ -157,6 +168,8 @@ def _descendants(frame: Frame) -> Iterator[Frame]:
 def rollback_failures(root: Frame) -> list[dict[str, Any]]:
     """List what stayed undone, in the order in which rollback met it, from every level."""
     frames = [root, *_descendants(root)]
-    found: list[StepRun] = [run for frame in frames for run in frame.runs.values() if run.rollback_failure]
-    found.sort(key=lambda run: run.rollback_failure["order"])
-    return [{key: value for key, value in run.rollback_failure.items() if key != "order"} for run in found]
+    found: list[dict[str, Any]] = [
+        run.rollback_failure for frame in frames for run in frame.runs.values() if run.rollback_failure
+    ]
+    found.sort(key=lambda failure: float(failure["order"]))
+    return [{key: value for key, value in failure.items() if key != "order"} for failure in found]

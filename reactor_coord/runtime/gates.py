@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reactor_coord.coordination.types import Requester, Taken
 from reactor_coord.engine.states import EventKind
-from reactor_coord.errors import NotRunnable
+from reactor_coord.errors import CoordinationError, NotRunnable
 
 if TYPE_CHECKING:
     from reactor_coord.declare.coordination import Declaration
@@ -79,7 +79,13 @@ class Hold:
     def as_json(self) -> list[dict[str, Any]]:
         """Describe it for the row of a parked execution."""
         return [
-            {"primitive": self.primitive, "key": key.key, "fence": key.fence, "since": key.since, "step": self.place.step}
+            {
+                "primitive": self.primitive,
+                "key": key.key,
+                "fence": key.fence,
+                "since": key.since,
+                "step": self.place.step,
+            }
             for key in self.taken.keys
         ]
 
@@ -132,9 +138,10 @@ class Gate(Protocol):
 def phases() -> tuple[Gate, ...]:
     """The gates in the fixed order of acquisition."""
     from reactor_coord.runtime.locking import LockGate
+    from reactor_coord.runtime.periodic import PeriodCheck, PeriodRecheck
     from reactor_coord.runtime.rate_limiting import RateCharge, RateLook
 
-    return (RateLook(), LockGate(), RateCharge())
+    return (PeriodCheck(), RateLook(), LockGate(), PeriodRecheck(), RateCharge())
 
 
 def gate_of(primitive: str) -> Gate | None:
@@ -160,8 +167,10 @@ def acquire(place: Place, *, for_rollback: bool = False, is_admitted: bool = Fal
     its park passes by what is asked only once.
     """
     holds: list[Hold] = []
+    primitive = ""
     try:
         for gate in phases():
+            primitive = gate.primitive
             declaration = place.declarations.get(gate.primitive)
             if declaration is None or (is_admitted and gate.once):
                 continue
@@ -169,8 +178,10 @@ def acquire(place: Place, *, for_rollback: bool = False, is_admitted: bool = Fal
             if not for_rollback or patience is not None:
                 hold = gate.acquire(place, declaration, patience=patience)
                 holds += [hold] if hold is not None else []
-    except BaseException:
+    except BaseException as error:
         release(holds, Ending.REFUSED)
+        if isinstance(error, CoordinationError):
+            error.fill(reactor=place.reactor or None, step=place.step or None, primitive=primitive or None)
         raise
     return holds
 

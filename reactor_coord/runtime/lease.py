@@ -107,7 +107,7 @@ class LeaseKeeper:
     def _renew(self, lease: Lease) -> None:
         try:
             lease.renew()
-        except Exception as error:  # the thread serves every lease of the process: one that fails is tried again
+        except Exception as error:  # noqa: BLE001 - the thread serves every lease of the process: one that fails is tried again
             lease.next_renewal = time.monotonic() + min(1.0, lease.ttl / 10)
             logger.warning("event=reactor_coord.lease_renewal_failed execution=%s error=%s", lease.root_id, error)
 

@@ -47,9 +47,7 @@ class RateCharge:
     def _ask(self, key: str, who: str, windows: list[Window], algorithm: str, *, plans: bool) -> Slot | None:
         return rate_limits().charge(key, who, uuid4().hex, windows, algorithm, plans=plans)
 
-    def _refused(
-        self, place: Place, declaration: RateLimitDeclaration, key: str, slot: Slot, *, plans: bool
-    ) -> None:
+    def _refused(self, place: Place, declaration: RateLimitDeclaration, key: str, slot: Slot, *, plans: bool) -> None:
         place.emit(
             EventKind.REFUSED,
             step=place.step,

@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.utils import timezone
@@ -166,7 +167,7 @@ def _go_forward(frame: Frame) -> None:
         if isinstance(error, LeaseLost):
             raise
         settlement = Settlement(StepStatus.FAILED, error=error, began=False, retryable=False)
-        frame.tree.change(frame.execution, **{"finished_at": None})
+        frame.tree.change(frame.execution, finished_at=None)
         steps.turn_back(frame, "", settlement, frame.inputs, frame.definition.schema.redacted)
         raise verdicts.StepFailed(frame, "", settlement) from error
 
@@ -194,7 +195,9 @@ def _roll_back(frame: Frame) -> None:
         status, kind = (
             (ExecutionStatus.FAILED, EventKind.FAILED) if left else (ExecutionStatus.CANCELLED, EventKind.CANCELLED)
         )
-        return finish.end(frame, status, kind, {"reason": root.cancel_reason}, failure=failure, reason=root.cancel_reason)
+        return finish.end(
+            frame, status, kind, {"reason": root.cancel_reason}, failure=failure, reason=root.cancel_reason
+        )
     failure = {**root.failure, "rollback_failures": finish.rollback_failures(frame)}
     told = {"failed_step": failure["step"], "error_type": failure["error_type"], "message": failure["message"]}
     reason = "rollback incomplete" if failure["rollback_failures"] else ""
@@ -217,6 +220,7 @@ def _interrupted(frame: Frame, error: BaseException) -> None:
     tree = frame.tree
     root = tree.root
     is_inline = root.mode == Mode.INLINE and frame.definition.on_crash != "resume"
+    columns: dict[str, Any]
     if is_inline:
         columns = {"status": ExecutionStatus.ABORTED, "finished_at": timezone.now(), **finish.ENDED}
         columns["reason"] = f"interrupted by {type(error).__name__}"
@@ -231,7 +235,7 @@ def _interrupted(frame: Frame, error: BaseException) -> None:
     tree.trace.append(_event(root, kind, type(error).__name__))
     try:
         store.park(root.id, tree.lease.token, tree.take_batch())
-    except Exception as failure:  # the process is going down: the sweep does it when the lease is over
+    except Exception as failure:  # noqa: BLE001 - the process is going down: the sweep does it when the lease is over
         logger.warning("event=reactor_coord.interruption_not_noted execution=%s error=%s", root.id, failure)
 
 

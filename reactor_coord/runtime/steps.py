@@ -193,7 +193,11 @@ class Attempt:
         lost = gates.lost_keys(self.tree.holds)
         for hold, key in lost:
             self.frame.emit(
-                EventKind.LOST, step=hold.place.step, primitive=hold.primitive, key=key, on_lost=hold.declaration.on_lost
+                EventKind.LOST,
+                step=hold.place.step,
+                primitive=hold.primitive,
+                key=key,
+                on_lost=hold.declaration.on_lost,
             )
         fatal = [key for hold, key in lost if getattr(hold.declaration, "on_lost", "fail") == "fail"]
         if not fatal or isinstance(result, Failure):
@@ -355,5 +359,3 @@ def charge_lost_workers(frame: Frame, step: StepDefinition, run: StepRun) -> Set
         step=step.name,
     )
     return Settlement(StepStatus.FAILED, error=error, began=True, retryable=False)
-
-

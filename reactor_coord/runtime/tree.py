@@ -201,7 +201,9 @@ class Frame:
         self.tree.change(self.execution, completed_count=number)
         return number
 
-    def emit(self, kind: EventKind, *, step: str = "", primitive: str = "", key: str = "", holder: str = "", **data: Any) -> None:
+    def emit(
+        self, kind: EventKind, *, step: str = "", primitive: str = "", key: str = "", holder: str = "", **data: Any
+    ) -> None:
         """Tell it once: a trace row with the next transaction, a signal (and by it a log line) now."""
         row = TraceEvent(
             root_id=self.tree.root.id,

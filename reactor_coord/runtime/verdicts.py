@@ -56,7 +56,7 @@ def message_of(error: BaseException | str | None, secrets: Iterable[str] = ()) -
     """Return the error's message, bounded, redacted values masked; even an error that cannot print itself has one."""
     try:
         message = str(error) if error is not None else ""
-    except Exception:  # an author's __str__ must not cost the failure it describes
+    except Exception:  # noqa: BLE001 - an author's __str__ must not cost the failure it describes
         message = f"<{type(error).__name__} whose message cannot be printed>"
     for secret in secrets:
         message = message.replace(secret, "[redacted]")
@@ -69,7 +69,9 @@ def type_of(error: BaseException | str | None) -> str:
     return type(error).__name__ if isinstance(error, BaseException) else "Failure"
 
 
-def error_json(error: BaseException | str | None, *, began: bool, retryable: bool, secrets: Iterable[str]) -> dict[str, Any]:
+def error_json(
+    error: BaseException | str | None, *, began: bool, retryable: bool, secrets: Iterable[str]
+) -> dict[str, Any]:
     """Describe an error for the row of its step run."""
     frames: list[str] = []
     if isinstance(error, BaseException) and error.__traceback__ is not None:
@@ -94,5 +96,5 @@ def displayed(arguments: Mapping[str, Any], redacted: frozenset[str]) -> Any:
     """Return arguments for people; what cannot be encoded is named by its type."""
     try:
         return codec.display(codec.encode(dict(arguments), redacted))
-    except Exception:  # only a description: the failure it belongs to must not be lost over it
+    except Exception:  # noqa: BLE001 - only a description: the failure it belongs to must not be lost over it
         return {name: f"<{type(value).__name__}>" for name, value in arguments.items()}

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from billiard.exceptions import SoftTimeLimitExceeded
 from celery import signals
 
 from reactor_coord.runtime.verdicts import INTERRUPTIONS
 from reactor_coord.workers import sweep, tasks  # noqa: F401 - registers the task
 
-try:
-    from billiard.exceptions import SoftTimeLimitExceeded
-except ImportError:  # pragma: no cover - billiard comes with celery
-    SoftTimeLimitExceeded = None
-
-if SoftTimeLimitExceeded is not None and SoftTimeLimitExceeded not in INTERRUPTIONS:
+if SoftTimeLimitExceeded not in INTERRUPTIONS:
     INTERRUPTIONS.append(SoftTimeLimitExceeded)
 
 

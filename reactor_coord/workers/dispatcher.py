@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from reactor_coord.workers.tasks import run
 
 
@@ -10,7 +12,7 @@ class CeleryDispatcher:
 
     def send(self, execution_id: str, queue: str | None, countdown: float) -> None:
         """Publish; raises what the broker raises."""
-        options: dict[str, object] = {"queue": queue} if queue else {}
+        options: dict[str, Any] = {"queue": queue} if queue else {}
         if countdown > 0:
             options["countdown"] = countdown
         run.apply_async((execution_id,), retry=False, **options)

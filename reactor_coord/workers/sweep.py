@@ -12,15 +12,13 @@ import socket
 import threading
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 from uuid import uuid4
 
 from django.db import connections
 from django.utils import timezone
-from django_redis import get_redis_connection
 
 from reactor_coord import conf, probes
-from reactor_coord.coordination import locks
+from reactor_coord.coordination import leadership, locks
 from reactor_coord.declare import registry
 from reactor_coord.engine.states import Mode
 from reactor_coord.errors import CoordinationUnavailable, ReactorCoordError
@@ -134,34 +132,16 @@ class SweepThread:
     def _leads(self) -> bool:
         """Whether this worker is the leader now. Without Redis everybody is: sweeping twice is only work."""
         try:
-            redis = self._redis()
-            milliseconds = int(3000 * conf.settings().SWEEP_INTERVAL)
-            if redis.set(self._key(), self._name, nx=True, px=milliseconds):
-                return True
-            is_mine = _text(redis.get(self._key())) == self._name
-            if is_mine:
-                redis.pexpire(self._key(), milliseconds)
-            return is_mine
-        except Exception as error:  # any client's error means the same here
-            logger.warning("event=reactor_coord.sweep_without_leader error=%s", type(error).__name__)
+            return leadership().claim(self._name, 3 * conf.settings().SWEEP_INTERVAL)
+        except CoordinationUnavailable as error:
+            logger.warning("event=reactor_coord.sweep_without_leader error=%s", error)
             return True
 
     def _resign(self) -> None:
         try:
-            if _text(self._redis().get(self._key())) == self._name:
-                self._redis().delete(self._key())
-        except Exception as error:  # the key ends by itself
-            logger.debug("event=reactor_coord.sweep_resign_failed error=%s", type(error).__name__)
-
-    def _redis(self) -> Any:
-        return get_redis_connection(conf.settings().REDIS_ALIAS)
-
-    def _key(self) -> str:
-        return f"{conf.settings().KEY_PREFIX}:sweep"
-
-
-def _text(value: bytes | str | None) -> str:
-    return value.decode() if isinstance(value, bytes) else value or ""
+            leadership().resign(self._name)
+        except CoordinationUnavailable as error:
+            logger.debug("event=reactor_coord.sweep_resign_failed error=%s", error)
 
 
 thread = SweepThread()

@@ -1,0 +1,136 @@
+"""Once per bucket of the calendar: which buckets of a key are marked, on the server's clock.
+
+What a bucket is, in which time zone, is computed by `bucket_at` from the server's instant; a mark outlives its bucket by
+a day, for whoever began in it and ends after it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from reactor_coord.coordination.connection import Connection
+from reactor_coord.coordination.keys import Names, to_bytes, to_text
+
+PRIMITIVE = "period"
+AFTERLIFE = timedelta(days=1)
+INDEX_KEEP_SECONDS = 30 * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One bucket: its name, unique over time changes, and the instant at which it ends."""
+
+    name: str
+    ends_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Who ran in a bucket."""
+
+    bucket: str
+    by: str
+    at: float
+    ends_at: float
+
+
+def bucket_at(instant: datetime, every: str | float, timezone: str) -> Bucket:
+    """Return the bucket of `every` in which an aware instant lies.
+
+    Names of days and longer are local dates; hours and minutes carry the offset, so that the hour that comes twice is two
+    buckets and the one that is left out is none. Weeks are ISO weeks. Seconds count from the epoch.
+    """
+    if not isinstance(every, str):
+        number = int(instant.timestamp() // every)
+        return Bucket(f"{every:g}s:{number}", datetime.fromtimestamp((number + 1) * every, tz=UTC))
+    zone = ZoneInfo(timezone)
+    local = instant.astimezone(zone)
+    if every in {"minute", "hour"}:
+        return _short(local, every)
+    start = local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0, tzinfo=None)
+    following, name = _LONG[every](start)
+    return Bucket(f"{every}:{name}@{timezone}", following.replace(tzinfo=zone).astimezone(UTC))
+
+
+def _short(local: datetime, every: str) -> Bucket:
+    start = local.replace(minute=0 if every == "hour" else local.minute, second=0, microsecond=0)
+    seconds = 3600 if every == "hour" else 60
+    name = f"{start:%Y-%m-%dT%H:%M%z}"
+    return Bucket(f"{every}:{name}", start.astimezone(UTC) + timedelta(seconds=seconds))
+
+
+def _day(start: datetime) -> tuple[datetime, str]:
+    return start + timedelta(days=1), f"{start:%Y-%m-%d}"
+
+
+def _week(start: datetime) -> tuple[datetime, str]:
+    first = start - timedelta(days=start.weekday())
+    year, week, _ = start.isocalendar()
+    return first + timedelta(days=7), f"{year}-W{week:02}"
+
+
+def _month(start: datetime) -> tuple[datetime, str]:
+    first = start.replace(day=1)
+    return (first + timedelta(days=32)).replace(day=1), f"{first:%Y-%m}"
+
+
+def _year(start: datetime) -> tuple[datetime, str]:
+    first = start.replace(month=1, day=1)
+    return first.replace(year=first.year + 1), f"{first:%Y}"
+
+
+_LONG = {"day": _day, "week": _week, "month": _month, "year": _year}
+
+
+class Periods:
+    """All periods under one prefix of one Redis."""
+
+    def __init__(self, connection: Connection, names: Names) -> None:
+        self._connection = connection
+        self._names = names
+
+    def look(self, key: str, every: str | float, timezone: str) -> tuple[Bucket, Mark | None]:
+        """Return the present bucket, and who marked it if somebody did. One round trip."""
+        clock, packed = self._connection.commands(("TIME",), ("HGETALL", self._marks(key)))
+        instant = datetime.fromtimestamp(int(clock[0]) + int(clock[1]) / 1_000_000, tz=UTC)
+        bucket = bucket_at(instant, every, timezone)
+        return bucket, next((mark for mark in _marks(packed) if mark.bucket == bucket.name), None)
+
+    def mark(self, key: str, bucket: Bucket, by: str) -> None:
+        """Mark a bucket: who comes later in it finds it. Marks of buckets long over are dropped. One round trip."""
+        clock, packed = self._connection.commands(("TIME",), ("HGETALL", self._marks(key)))
+        now = int(clock[0])
+        name = self._marks(key)
+        gone = [mark.bucket for mark in _marks(packed) if mark.ends_at + AFTERLIFE.total_seconds() < now]
+        until = int(bucket.ends_at.timestamp() + AFTERLIFE.total_seconds())
+        value = json.dumps({"by": by, "at": now, "ends_at": bucket.ends_at.timestamp()})
+        lasts = max([until, *(int(mark.ends_at + AFTERLIFE.total_seconds()) for mark in _marks(packed))])
+        commands: list[tuple[Any, ...]] = [
+            ("HSETNX", name, bucket.name, value),
+            ("EXPIREAT", name, lasts),
+            ("ZADD", self._names.index(PRIMITIVE), lasts * 1000, to_bytes(key)),
+            ("EXPIRE", self._names.index(PRIMITIVE), INDEX_KEEP_SECONDS),
+        ]
+        if gone:
+            commands.append(("HDEL", name, *gone))
+        self._connection.commands(*commands)
+
+    def marks(self, key: str) -> list[Mark]:
+        """Every mark of a key that is still kept."""
+        return _marks(self._connection.commands(("HGETALL", self._marks(key)))[0])
+
+    def _marks(self, key: str) -> bytes:
+        return f"{self._names.tag(PRIMITIVE, key)}:marks".encode()
+
+
+def _marks(packed: Any) -> list[Mark]:
+    items = packed.items() if hasattr(packed, "items") else zip(packed[::2], packed[1::2], strict=True)
+    found = []
+    for name, value in items:
+        data = json.loads(to_text(value))
+        found.append(Mark(to_text(name), data["by"], float(data["at"]), float(data["ends_at"])))
+    return found

@@ -1,0 +1,89 @@
+"""The period as two gates: checked before anything is taken, checked again under the hold, marked on a plain success."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from django.utils import timezone
+
+from reactor_coord.coordination import HeldKey, Requester, Taken, periods
+from reactor_coord.coordination.period import Bucket
+from reactor_coord.declare.coordination import PeriodDeclaration
+from reactor_coord.engine.states import EventKind
+from reactor_coord.errors import CoordinationUnavailable
+from reactor_coord.results import Decided, Skipped
+from reactor_coord.runtime.gates import Ending, Hold, Place
+
+logger = logging.getLogger("reactor_coord")
+
+HOLDING = ("lock", "semaphore")
+NOTE = "period.bucket"
+REASON = "period"
+NEVER_LAPSES = 10.0**9
+
+
+class PeriodCheck:
+    """The early look: a second arrival in the bucket is skipped before it takes anything."""
+
+    primitive = "period"
+    once = True
+
+    def acquire(self, place: Place, declaration: PeriodDeclaration, *, patience: float | None) -> Hold | None:
+        """Pass, or skip."""
+        place.notes[NOTE] = self._look(place, declaration)
+        return None
+
+    def _look(self, place: Place, declaration: PeriodDeclaration) -> tuple[str, Bucket]:
+        key = declaration.key.compute(place.arguments, place.redacted)
+        zone = declaration.timezone or timezone.get_default_timezone_name()
+        bucket, mark = periods().look(key, declaration.every, zone)
+        if mark is None:
+            return key, bucket
+        place.emit(
+            EventKind.REFUSED,
+            step=place.step,
+            primitive=self.primitive,
+            key=key,
+            holder=f"execution {mark.by}",
+            held_by=f"execution {mark.by}",
+            bucket=bucket.name,
+        )
+        raise Decided(Skipped(reason=REASON))
+
+    def release(self, hold: Hold, ending: Ending) -> None:
+        """Mark the bucket in which it began, on a plain success; anything else leaves it free."""
+        if ending is not Ending.SUCCEEDED:
+            return
+        key, bucket = hold.place.notes[NOTE]
+        try:
+            periods().mark(key, bucket, hold.place.requester.execution or hold.place.requester.owner)
+        except CoordinationUnavailable as error:
+            logger.warning("event=reactor_coord.period_not_marked key=%s bucket=%s error=%s", key, bucket.name, error)
+
+    def park(self, hold: Hold, horizon: float) -> None:
+        """A mark to come needs no keeping."""
+
+    def check(self, hold: Hold) -> None:
+        """It cannot be lost."""
+
+    def leave(self, keys: Iterable[str], requester: Requester, *, parked: bool = False) -> None:
+        """It has no line."""
+
+    def rollback_wait(self, declaration: PeriodDeclaration) -> float | None:
+        """Never gates cleanup."""
+        return None
+
+
+class PeriodRecheck(PeriodCheck):
+    """Under the hold: of two that raced through the early look, one finds the other's mark."""
+
+    once = False
+
+    def acquire(self, place: Place, declaration: PeriodDeclaration, *, patience: float | None) -> Hold | None:
+        """Look again where something was waited for in between; hold the mark to come."""
+        if NOTE not in place.notes or any(primitive in place.declarations for primitive in HOLDING):
+            place.notes[NOTE] = self._look(place, declaration)
+        key, _ = place.notes[NOTE]
+        taken = Taken((HeldKey(key, 0, "free", 0.0),), "", place.requester, NEVER_LAPSES, self.primitive)
+        return Hold(self, taken, place, declaration, is_told=False)
