@@ -20,7 +20,7 @@ from reactor_coord.conf import settings
 from reactor_coord.engine.states import TERMINAL, ExecutionStatus, Mode, StepStatus
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.models.choices import values
-from reactor_coord.storage import clock
+from reactor_coord.storage import clock, governing
 from reactor_coord.storage.checkpoint import Batch, Saved, insert_trace, park, save
 from reactor_coord.storage.clock import alias
 from reactor_coord.storage.columns import execution_changes, row_values
@@ -89,11 +89,19 @@ def create(new: NewExecution) -> tuple[Execution, bool]:
     """Insert it, or find the one that was started with the same idempotency key; the flag says whether it is new.
 
     A ready one is due for the sweep two sweep intervals from now, unless `resume_at` says otherwise: its message, sent
-    after commit, usually comes long before.
+    after commit, usually comes long before. With a transaction open on another database only, it is inserted by that one's
+    commit.
     """
     using = clock.alias()
     execution = _row(using, new)
-    if new.idempotency_key is None:
+    deciding = governing.database()
+    if deciding != using and not new.worker:
+        return _insert_when_committed(deciding, using, execution)
+    return _insert(using, execution)
+
+
+def _insert(using: str, execution: Execution) -> tuple[Execution, bool]:
+    if execution.idempotency_key is None:
         execution.save(using=using, force_insert=True)
         return execution, True
     try:
@@ -101,10 +109,26 @@ def create(new: NewExecution) -> tuple[Execution, bool]:
         with transaction.atomic(using=using):
             execution.save(using=using, force_insert=True)
     except IntegrityError:
-        found = Execution.objects.using(using).filter(reactor=new.reactor, idempotency_key=new.idempotency_key).first()
+        found = _same_start(using, execution)
         if found is None:
             raise
         return found, False
+    return execution, True
+
+
+def _same_start(using: str, execution: Execution) -> Execution | None:
+    same = Execution.objects.using(using).filter(
+        reactor=execution.reactor, idempotency_key=execution.idempotency_key, idempotency_key__isnull=False
+    )
+    return same.first()
+
+
+def _insert_when_committed(deciding: str, using: str, execution: Execution) -> tuple[Execution, bool]:
+    found = _same_start(using, execution)
+    if found is not None:
+        return found, False
+    # Of two starts with one key that commit at once the later finds the earlier's row, and its message finds none.
+    transaction.on_commit(lambda: _insert(using, execution) and None, using=deciding)
     return execution, True
 
 
@@ -149,8 +173,8 @@ def atomic() -> AbstractContextManager[None]:
 
 
 def on_commit(act: Callable[[], object]) -> None:
-    """Call `act` when the transaction open on the rows' database commits, or at once when there is none."""
-    transaction.on_commit(lambda: act() and None, using=clock.alias())
+    """Call `act` when the transaction that decides (see `governing`) commits, or at once when there is none."""
+    transaction.on_commit(lambda: act() and None, using=governing.database())
 
 
 def load(execution_id: UUID | str) -> Execution | None:

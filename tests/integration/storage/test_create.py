@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from uuid import UUID
 
 import pytest
 from django.core.management import call_command
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from reactor_coord.engine.states import ExecutionStatus, Mode
 from reactor_coord.models import Execution, StepRun, TraceEvent
-from reactor_coord.storage import store
+from reactor_coord.storage import clock, store
 from reactor_coord.storage.ids import uuid7
 from reactor_coord.storage.store import NewExecution
 from tests.integration.storage.rows import at_once, child_of, event, fresh, ready, running, step
@@ -90,6 +91,51 @@ def test_a_start_that_is_rolled_back_leaves_no_row_and_calls_nothing() -> None:
         execution = start()
         assert sent == []
     assert sent == [execution.id]
+
+
+@pytest.fixture
+def rows_elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The rows in a database that a router names, the project's own models in `default`."""
+    monkeypatch.setitem(connections.databases, "second", connections.databases["default"])
+    monkeypatch.setattr(clock, "alias", lambda: "second")
+    second = connections["second"]
+    # Django's test case refuses connections that it did not know when the test was set up.
+    second.connect()
+    monkeypatch.setattr(second, "ensure_connection", lambda: None)
+    yield "second"
+    second.close()
+    del connections["second"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_start_is_undone_by_the_rollback_of_another_database(rows_elsewhere: str) -> None:
+    sent: list[UUID] = []
+
+    def start(key: str | None) -> Execution:
+        execution, created = store.create(NewExecution(reactor="a.B", idempotency_key=key))
+        if created:
+            store.on_commit(lambda: sent.append(execution.id))
+        return execution
+
+    with transaction.atomic():
+        start("k")
+        transaction.set_rollback(True)
+    with transaction.atomic(), transaction.atomic():
+        start(None)
+        transaction.set_rollback(True)
+    assert (Execution.objects.count(), sent) == (0, [])
+
+    with transaction.atomic():
+        first, second = start("k"), start(None)
+        assert (Execution.objects.count(), sent) == (0, [])
+    assert sent == [first.id, second.id]
+    assert {each.id for each in Execution.objects.all()} == set(sent)
+    with transaction.atomic():
+        assert start("k").id == first.id
+    with transaction.atomic(using=rows_elsewhere):
+        third = start(None)
+        assert store.load(third.id) == third
+    assert sent == [first.id, second.id, third.id]
 
 
 def test_ids_grow_and_newest_come_first() -> None:
