@@ -113,7 +113,9 @@ def _leave(root: Execution, primitive: str, keys: list[str], *, parked: bool) ->
 
 
 def park(root: Frame, parked: Parked) -> None:
-    """Keep the tree's holds, write the park in one transaction, and see that no wake that came meanwhile is lost."""
+    """Keep the tree's holds and write the park in one transaction; a wake or a cancellation that came meanwhile is
+    answered with a message.
+    """
     tree, what = root.tree, parked.park
     _keep_holds(tree, (what.resume_at - timezone.now()).total_seconds())
     own_message = _own_countdown(parked)
@@ -132,10 +134,10 @@ def park(root: Frame, parked: Parked) -> None:
         if frame.execution.status == ExecutionStatus.RUNNING:
             tree.change(frame.execution, status=ExecutionStatus.PARKED)
     probes.reached("park.before_commit")
-    is_wake_pending = store.park(tree.root.id, tree.lease.token, tree.take_batch())
+    is_asked_for = store.park(tree.root.id, tree.lease.token, tree.take_batch())
     probes.reached("park.after_commit")
     tree.holds.clear()
-    if is_wake_pending:
+    if is_asked_for:
         send(tree.id, tree.root.queue)
     elif own_message is not None:
         send(tree.id, tree.root.queue, own_message)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 def forward(frame: Frame) -> Any:
     """Run a frame's steps to the end and return the reactor's value."""
+    if frame.tree.cancel_requested:  # before anything is taken: who is to end must not park for it first
+        raise verdicts.Cancelled
     admit(frame)
     while (step := next_step(frame.definition, frame.statuses())) is not None:
         if frame.tree.cancel_requested:

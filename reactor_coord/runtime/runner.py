@@ -15,13 +15,14 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from reactor_coord import probes
+from reactor_coord import conf, probes
 from reactor_coord.declare.definition import ReactorDefinition
 from reactor_coord.engine.settlement import Settlement
 from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode, StepStatus, is_terminal
 from reactor_coord.errors import LeaseLost, ReactorCoordError, UnknownReactor
 from reactor_coord.models import Execution, TraceEvent
 from reactor_coord.runtime import cleanup, finish, steps, verdicts
+from reactor_coord.runtime.dispatch import send
 from reactor_coord.runtime.gates import Ending
 from reactor_coord.runtime.lease import Lease, keeper, lease_ttl
 from reactor_coord.runtime.nested import forward
@@ -39,6 +40,11 @@ EARLY = timedelta(seconds=0.02)
 
 def deliver(execution_id: UUID | str, worker: str) -> None:
     """Handle one message: run the execution if it may run now. A message too many, or for nothing, does nothing."""
+    try:
+        execution_id = UUID(str(execution_id))
+    except ValueError:
+        logger.warning("event=reactor_coord.message_for_nothing execution=%r", execution_id)
+        return
     for _ in range(CLAIM_ROUNDS):
         row = store.claim(execution_id, worker=worker)
         if row is not None:
@@ -84,8 +90,11 @@ def _is_too_early(row: Execution) -> bool:
 
 
 def _put_back(tree: Tree) -> None:
+    """Let it wait on. The message of its own time may have come and gone meanwhile: then it needs another."""
     tree.change(tree.root, status=ExecutionStatus.PARKED)
-    store.park(tree.root.id, tree.lease.token, tree.take_batch())
+    if store.park(tree.root.id, tree.lease.token, tree.take_batch()):
+        left = datetime.fromisoformat((tree.root.waiting_on or {})["until"]) - timezone.now()
+        send(tree.id, tree.root.queue, max(0.0, min(left.total_seconds(), conf.settings().SWEEP_INTERVAL)))
 
 
 def _set_aside(row: Execution, lease: Lease, reason: str) -> None:

@@ -52,12 +52,14 @@ def save(root_id: UUID, token: str, batch: Batch) -> Saved:
 
 
 def park(root_id: UUID, token: str, batch: Batch) -> bool:
-    """Like `save`, and let go of the lease. True when a wake came in meanwhile: the caller sends the message after commit.
+    """Like `save`, and let go of the lease. True when a wake or a cancellation came in meanwhile: the caller sends the
+    message after commit.
 
-    The mark of that wake is cleared in the same transaction, so it is answered once. A wake that comes later finds the
-    row without a lease and claims it.
+    The mark of that wake is cleared in the same transaction, so it is answered once; that of a cancellation stays for
+    whoever claims the row next. A wake that comes later finds the row without a lease and claims it.
     """
-    return _write(root_id, token, batch, parking=True).wake_pending
+    said = _write(root_id, token, batch, parking=True)
+    return said.wake_pending or said.cancel_requested
 
 
 def _write(root_id: UUID, token: str, batch: Batch, *, parking: bool) -> Saved:

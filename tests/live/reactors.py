@@ -9,12 +9,14 @@ by default), `undo_seconds`.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import time
 from contextlib import AbstractContextManager
 from typing import Any
 
-from reactor_coord import Input, Reactor, Retry, Step, compose, step, with_lock
+from reactor_coord import Failure, Input, Reactor, Retry, Step, compose, step, with_lock
 from reactor_coord.testing import recorder
 from tests.live.models import Posting
 
@@ -336,3 +338,292 @@ class Inline(Named):
             return
 
     notify = step(Work, seconds=0, after=charge)
+
+
+@with_lock("{key}", ttl=TTL, rollback_wait=0.5)
+class HastyWork(Work):
+    """Waits half a second for its key to clean up."""
+
+    key = Input(str)
+
+
+class Hasty(Named):
+    """`Payment` with little patience in rollback."""
+
+    key = Input(str)
+    other_seconds = Input(float, default=0.0)
+
+    audit = step(Work, seconds=0)
+    charge = step(HastyWork, seconds=0, after=audit)
+    notify = step(Work, seconds=other_seconds, after=charge)
+
+
+@with_lock("{key}")
+class DefaultsWork(Work):
+    """A lock as who sets nothing has it."""
+
+    key = Input(str)
+
+
+class Defaults(Named):
+    """One step with the default lock."""
+
+    key = Input(str)
+    seconds = Input(float, default=0.0)
+
+    charge = step(DefaultsWork)
+
+
+@with_lock("{key}", ttl=TTL, on_contention="wait", wait=0.5)
+class WaitingWork(Work):
+    """Blocks its worker for half a second, then fails."""
+
+    key = Input(str)
+
+
+@with_lock("{key}", ttl=TTL, on_contention="fail")
+class FailingWork(Work):
+    """Fails at once."""
+
+    key = Input(str)
+
+
+@with_lock("{key}", ttl=TTL, on_contention="skip")
+class SkippingWork(Work):
+    """Is skipped."""
+
+    key = Input(str)
+
+
+class WaitThenFail(Named):
+    """audit, then a step that waits for its key in the worker."""
+
+    key = Input(str)
+    audit = step(Work)
+    charge = step(WaitingWork, after=audit)
+
+
+class FailFast(Named):
+    """audit, then a step that fails when its key is held."""
+
+    key = Input(str)
+    audit = step(Work)
+    charge = step(FailingWork, after=audit)
+
+
+class SkipBusy(Named):
+    """audit, then a step that is skipped when its key is held, then another."""
+
+    key = Input(str)
+    audit = step(Work)
+    charge = step(SkippingWork, after=audit)
+    notify = step(Work, after=charge)
+
+
+@with_lock("{key}", ttl=1)
+class WatchfulWork(Step):
+    """Looks at its hold while it works, and marks it when it sees that it is lost."""
+
+    name = Input(str, default="")
+    key = Input(str)
+    seconds = Input(float)
+
+    def run(self) -> str:
+        """Count in tenths of a second."""
+        was_lost = False
+        with recorder.current().recording("run charge", name=self.name, key=self.key):
+            until = time.monotonic() + self.seconds
+            while time.monotonic() < until:
+                time.sleep(0.1)
+                if not was_lost and self.context.holds[self.key].lost:
+                    was_lost = True
+                    recorder.current().mark("saw the loss")
+        return "charged"
+
+
+class Watchful(Reactor):
+    """One step that watches its hold."""
+
+    name = Input(str, default="")
+    key = Input(str)
+    seconds = Input(float)
+
+    charge = step(WatchfulWork)
+
+
+@with_lock("{outer_key}", ttl=1)
+class GuardedChain(Named):
+    """Five steps under the reactor's own lock, whose hold lapses a second after its holder died."""
+
+    outer_key = Input(str)
+    seconds = Input(float, default=0.0)
+
+    c1 = step(Work)
+    c2 = step(Work, after=c1)
+    c3 = step(Work, after=c2)
+    c4 = step(Work, after=c3)
+    c5 = step(Work, after=c4)
+
+
+class SlowRetry(Named):
+    """A step whose second attempt is two seconds after its first."""
+
+    charge = step(Work, retry=Retry(max_attempts=3, backoff="fixed", base_delay=2))
+
+
+class Four(Named):
+    """Four steps with an undo each, and a fifth to fail at."""
+
+    f1 = step(Work)
+    f2 = step(Work, after=f1)
+    f3 = step(Work, after=f2)
+    f4 = step(Work, after=f3)
+    f5 = step(Work, after=f4)
+
+
+@with_lock("{key}", ttl=TTL)
+class EndingWork(Step):
+    """Ends as it is told, under its lock."""
+
+    key = Input(str)
+    how = Input(str)
+
+    def run(self) -> Any:
+        """Long enough for another to stand in line."""
+        with recorder.current().recording("run ending"):
+            time.sleep(0.3)
+        if self.how == "failure":
+            return Failure("as told", retryable=False)
+        if self.how == "exception":
+            raise BodyFailed("as told")
+        if self.how == "skip":
+            self.skip()
+        if self.how == "halt":
+            self.halt()
+        return None
+
+
+class Ending(Reactor):
+    """One step that ends as it is told."""
+
+    key = Input(str)
+    how = Input(str)
+
+    charge = step(EndingWork)
+
+
+@with_lock("{key}", ttl=TTL)
+class Gated(Named):
+    """A reactor that holds its key over a park for another."""
+
+    key = Input(str)
+    inner_key = Input(str)
+
+    before = step(Work)
+    charge = step(LockedWork, key=inner_key, after=before)
+
+
+class OddError(Exception):
+    """Cannot be pickled, cannot be printed, and is built from things that are no strings."""
+
+    def __init__(self, handle: object, *, number: int) -> None:
+        super().__init__(handle, number)
+        self.handle = handle
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class OddWork(Step):
+    """Fails in odd ways, or kills the process it is in."""
+
+    how = Input(str)
+
+    def run(self) -> None:
+        """See `how`."""
+        with recorder.current().recording("run odd"):
+            self._fail()
+
+    def _fail(self) -> None:
+        if self.how == "exit":
+            os._exit(3)
+        if self.how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.how == "unprintable":
+            raise OddError(lambda: None, number=7)
+        if self.how == "chained":
+            try:
+                {}["missing"]  # type: ignore[index]
+            except KeyError as error:
+                raise BodyFailed("the original message") from error
+        if self.how == "base":
+            raise GroundError("beneath Exception")
+
+    def compensate(self, error: BaseException) -> None:
+        """Only that it ran."""
+        recorder.current().mark("comp odd", error=type(error).__name__)
+
+
+class GroundError(BaseException):
+    """No `Exception`, and neither a signal nor an exit."""
+
+
+class Odd(Reactor):
+    """Work, then an odd end."""
+
+    how = Input(str)
+
+    before = step(Work)
+    odd = step(
+        OddWork, after=before, retry=Retry(max_attempts=3, backoff="fixed", base_delay=0, on=(ZeroDivisionError,))
+    )
+
+
+class HardWork(Step):
+    """Ten leases long, without a lock: asleep, busy in Python, or deaf in C with the interpreter's lock held."""
+
+    how = Input(str)
+    seconds = Input(float)
+
+    def run(self) -> int:
+        """Its value says where it ran."""
+        with recorder.current().recording("run hard"):
+            until = time.monotonic() + self.seconds
+            if self.how == "asleep":
+                time.sleep(self.seconds)
+            elif self.how == "deaf":
+                ctypes.PyDLL(None).usleep(int(self.seconds * 1_000_000))
+            while time.monotonic() < until:
+                sum(range(1000))
+        return os.getpid()
+
+
+class Hard(Reactor):
+    """Hard work, then something that reads its value."""
+
+    how = Input(str)
+    seconds = Input(float)
+
+    hard = step(HardWork)
+    behind = step(Work, after=hard)
+
+
+class SilentWork(Step):
+    """Tells nobody but the database: for tests that take Redis away."""
+
+    account = Input(str)
+
+    def run(self) -> None:
+        """A line in the ledger."""
+        Posting.objects.create(account=self.account, amount=1, execution=self.context.execution_id)
+        time.sleep(0.02)
+
+
+class Silent(Reactor):
+    """Three steps that need nothing of Redis."""
+
+    account = Input(str)
+
+    one = step(SilentWork)
+    two = step(SilentWork, after=one)
+    three = step(SilentWork, after=two)
