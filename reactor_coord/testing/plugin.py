@@ -46,11 +46,11 @@ def reactor_settings(settings: Any) -> Callable[..., None]:
 def reactor_prefix(request: pytest.FixtureRequest, reactor_settings: Callable[..., None]) -> Iterator[str]:
     """A `KEY_PREFIX` of this test's own; what is left under it is deleted afterwards.
 
-    A test that shares its module's worker has that worker's prefix.
+    A test that shares its module's worker has that worker's prefix and queue.
     """
     if "shared_worker" in request.fixturenames:
         prefix = str(request.getfixturevalue("shared_worker").prefix)
-        reactor_settings(KEY_PREFIX=prefix)
+        reactor_settings(KEY_PREFIX=prefix, QUEUE=prefix)
         yield prefix
         return
     prefix = f"rct-{uuid.uuid4().hex[:12]}"
@@ -123,7 +123,8 @@ def live_worker(
 def shared_worker(request: pytest.FixtureRequest, live_worker_app: str, django_db_setup: None) -> Iterator[LiveWorker]:
     """One worker for all tests of a module that ask for it: quicker where nothing is killed. They share its prefix.
 
-    The module may lay over `REACTOR_COORD` by a dict `WORKER_SETTINGS`.
+    It consumes a queue of its own, named as its prefix, so that a test beside it can have workers by `live_worker`. The
+    module may lay over `REACTOR_COORD` by a dict `WORKER_SETTINGS`.
     """
     from django.conf import settings as project
 
@@ -131,9 +132,8 @@ def shared_worker(request: pytest.FixtureRequest, live_worker_app: str, django_d
 
     prefix = f"rct-{uuid.uuid4().hex[:12]}"
     module_settings = getattr(request.module, "WORKER_SETTINGS", {})
-    merged = {**project.REACTOR_COORD, **module_settings, "KEY_PREFIX": prefix}
-    _purge()
-    with LiveWorker(live_worker_app, settings={"REACTOR_COORD": merged}) as worker:
+    merged = {**project.REACTOR_COORD, **module_settings, "KEY_PREFIX": prefix, "QUEUE": prefix}
+    with LiveWorker(live_worker_app, settings={"REACTOR_COORD": merged}, queues=[prefix]) as worker:
         yield worker
     _delete_keys(prefix)
 
