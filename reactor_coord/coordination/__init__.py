@@ -7,7 +7,8 @@ the runtime. Importing it opens no connection and starts no thread.
 from __future__ import annotations
 
 from reactor_coord.coordination.lock import Locks
-from reactor_coord.coordination.process import leadership, locks, periods, rate_limits
+from reactor_coord.coordination.ordered import NotYet, OrderedLines, Turn
+from reactor_coord.coordination.process import leadership, locks, ordered_lines, periods, rate_limits
 from reactor_coord.coordination.rate_limit import RateLimits, Slot, Window
 from reactor_coord.coordination.types import HeldKey, Holder, Refused, Requester, Taken
 from reactor_coord.coordination.wakes import set_waker
@@ -16,14 +17,18 @@ __all__ = [
     "HeldKey",
     "Holder",
     "Locks",
+    "NotYet",
+    "OrderedLines",
     "RateLimits",
     "Refused",
     "Requester",
     "Slot",
     "Taken",
+    "Turn",
     "Window",
     "leadership",
     "locks",
+    "ordered_lines",
     "periods",
     "rate_limits",
     "set_waker",

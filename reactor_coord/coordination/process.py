@@ -10,6 +10,7 @@ from reactor_coord.coordination.connection import Connection
 from reactor_coord.coordination.keys import Names
 from reactor_coord.coordination.leader import Leadership
 from reactor_coord.coordination.lock import Locks
+from reactor_coord.coordination.ordered import OrderedLines
 from reactor_coord.coordination.period import Periods
 from reactor_coord.coordination.rate_limit import RateLimits
 
@@ -27,6 +28,7 @@ class Primitives:
     locks: Locks
     rate_limits: RateLimits
     periods: Periods
+    ordered_lines: OrderedLines
     leadership: Leadership
 
 
@@ -55,6 +57,11 @@ def periods() -> Periods:
     return primitives().periods
 
 
+def ordered_lines() -> OrderedLines:
+    """The process's ordered lines."""
+    return primitives().ordered_lines
+
+
 def leadership() -> Leadership:
     """Who leads this project's sweep."""
     return primitives().leadership
@@ -70,12 +77,14 @@ def _build() -> Primitives:
         _listening.append(True)
     found = conf.settings()
     connection, names = Connection(found.REDIS_ALIAS), Names(found.KEY_PREFIX)
+    locks = Locks(connection, names, handoff_grace=found.HANDOFF_GRACE)
     return Primitives(
         connection,
         names,
-        Locks(connection, names, handoff_grace=found.HANDOFF_GRACE),
+        locks,
         RateLimits(connection, names, grace=found.HANDOFF_GRACE),
         Periods(connection, names),
+        OrderedLines(connection, names, locks.keeper),
         Leadership(connection, names),
     )
 

@@ -18,9 +18,12 @@ class Script:
 
 
 _PARTS = {
-    "take": ("clock", "take_free", "line", "take"),
-    "give": ("give_last", "clock", "line", "give"),
+    "due": ("clock", "due"),
+    "take": ("clock", "take_free", "line", "hold", "arrival", "take"),
+    "give": ("give_last", "clock", "line", "hold", "give"),
+    "semaphore_take": ("clock", "line", "slots", "arrival", "semaphore_take"),
     "rate_limit": ("clock", "rate_limit"),
+    "ordered": ("clock", "ordered"),
 }
 """What a text is made of, where it is not the operation behind the common parts: a short cut comes before what it spares."""
 
@@ -29,6 +32,7 @@ _PARTS = {
 def script(name: str) -> Script:
     """The operation in `lua/<name>.lua`."""
     folder = resources.files("reactor_coord.coordination") / "lua"
-    parts = _PARTS.get(name, ("clock", "line", name))
+    kind = "slots" if name.startswith("semaphore_") else "hold"
+    parts = _PARTS.get(name, ("clock", "line", kind, name))
     text = b"\n".join((folder / f"{part}.lua").read_bytes() for part in parts)
     return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())

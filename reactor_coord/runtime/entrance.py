@@ -6,6 +6,7 @@ message after the commit; `run` writes one that is leased already and goes throu
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,10 @@ from django.utils import timezone
 from reactor_coord.declare.definition import ReactorDefinition
 from reactor_coord.declare.entrance import RunOptions
 from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode
-from reactor_coord.errors import NotRunnable
+from reactor_coord.errors import NotRunnable, ReactorCoordError
 from reactor_coord.models import Execution
-from reactor_coord.runtime import direct, gates
+from reactor_coord.runtime import direct, gates, ordering
+from reactor_coord.runtime.arguments import place_of_reactor
 from reactor_coord.runtime.dispatch import send
 from reactor_coord.runtime.lease import Lease, lease_ttl
 from reactor_coord.runtime.nested import PERFORMERS
@@ -29,6 +31,8 @@ from reactor_coord.storage.store import NewExecution
 
 if TYPE_CHECKING:
     from reactor_coord.declare.step import Step
+
+logger = logging.getLogger("reactor_coord")
 
 
 class Runtime:
@@ -54,7 +58,7 @@ class Runtime:
         values = definition.schema.validate(inputs)
         row, created = store.create(_new(definition, values, options, Mode.WORKER))
         if created:
-            store.on_commit(lambda: send(str(row.id), row.queue, options.countdown))
+            store.on_commit(lambda: _dispatch(definition, row, options.countdown))
         return ExecutionHandle(row.id, created)
 
     def resume(
@@ -68,6 +72,17 @@ class Runtime:
     def call_step(self, step_class: type[Step], inputs: Mapping[str, Any], context: Any) -> Any:
         """Run one step class by itself."""
         return direct.call(step_class, inputs, context)
+
+
+def _dispatch(definition: ReactorDefinition, row: Execution, countdown: float) -> None:
+    """Give a reactor that passes in order its position, then send its message."""
+    if ordering.OrderedGate.primitive in definition.coordination:
+        tree = Tree(row, Lease(row.id, "", lease_ttl()))
+        try:
+            ordering.reserve(place_of_reactor(Frame(tree, row, definition)))
+        except ReactorCoordError as error:  # it gets one when it arrives, or fails there, told and rolled back
+            logger.warning("event=reactor_coord.position_not_reserved execution=%s error=%s", row.id, error)
+    send(str(row.id), row.queue, countdown)
 
 
 def check_runnable(definition: ReactorDefinition) -> None:

@@ -138,10 +138,11 @@ class Gate(Protocol):
 def phases() -> tuple[Gate, ...]:
     """The gates in the fixed order of acquisition."""
     from reactor_coord.runtime.locking import LockGate
+    from reactor_coord.runtime.ordering import OrderedGate
     from reactor_coord.runtime.periodic import PeriodCheck, PeriodRecheck
     from reactor_coord.runtime.rate_limiting import RateCharge, RateLook
 
-    return (PeriodCheck(), RateLook(), LockGate(), PeriodRecheck(), RateCharge())
+    return (OrderedGate(), PeriodCheck(), RateLook(), LockGate(), PeriodRecheck(), RateCharge())
 
 
 def gate_of(primitive: str) -> Gate | None:

@@ -53,7 +53,9 @@ def test_park_09_every_level_keeps_its_hold_and_is_charged_once_over_a_park_two_
     assert charged("admit:k:outer") == 1
     assert charged("admit:k:inner") == 1
     assert recorder.sequence() == ["run before", "run charge"]
-    acquired = TraceEvent.objects.filter(root_id=handle.id, kind="acquired", primitive="lock").values_list("key", flat=True)
+    acquired = TraceEvent.objects.filter(root_id=handle.id, kind="acquired", primitive="lock").values_list(
+        "key", flat=True
+    )
     assert sorted(acquired) == ["k", "k:inner", "k:outer"]
     testing.assert_free("k:outer")
     testing.assert_free("k:inner")
@@ -72,4 +74,11 @@ def test_family_11_a_backlog_drains_at_the_limit_and_never_above_it(live_worker:
         for at in TraceEvent.objects.filter(kind="acquired", primitive="rate_limit").values_list("at", flat=True)
     )
     assert 14 <= starts[-1] - began <= 20, starts[-1] - began
-    print("total", starts[-1] - began, "per second", sorted(charges.values()), "parks", TraceEvent.objects.filter(kind="parked").count())
+    print(
+        "total",
+        starts[-1] - began,
+        "per second",
+        sorted(charges.values()),
+        "parks",
+        TraceEvent.objects.filter(kind="parked").count(),
+    )

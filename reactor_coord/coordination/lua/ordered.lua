@@ -1,0 +1,167 @@
+-- An ordered line: positions in order of arrival, one at a time, the next woken by the one before it.
+--
+-- KEYS  1 state  hash  epoch, last (position given), done (cursor), failed (first failed position of this epoch)
+--       2 ids    hash  who -> its position in this epoch
+--       3 line   hash  position -> JSON {who, wake, info, state, claim, alive (ms), due (ms), timeout (ms), head}
+--                      state: waiting | running | paused | void (given back)
+--       4 index  zset  of all lines: raw key -> ms at which its head may be passed over
+-- ARGV  1 mode  2 the raw key  3 who  4 ttl ms of the line  then, by mode:
+--       enter     5 wake  6 info  7 claim ('' to have a position and not begin)  8 poison timeout ms  9 lease ms of the claim
+--       seen      5 epoch  6 position  7 claim  8 lease ms
+--       pause     5 epoch  6 position  7 claim  8 ms for which nobody will show it
+--       complete  5 epoch  6 position  7 claim  8 '1' when it failed
+--       leave     (a waiting position is given back)
+--       skip      5 position (whoever has it)
+--       reset     (the line starts afresh; who is in it arrives anew)
+--       tend      (passes over what showed no sign of life)
+-- Returns enter: {1, position, epoch, failed or 0, adopted 0|1} or {0, position, epoch, ahead, info of the head, ms to its end}
+--         seen: 1, or 0 when the position is no longer its own.  Others: the wake name of the new head, or ''.
+-- True  one position a `who` and epoch; the cursor passes a position only when it completed, was given back, was skipped,
+--       or showed no sign of life for its timeout since its turn came. A drained line begins a new epoch, so that nobody of
+--       an old one can move it.
+-- Cost  O(1), and O(positions passed over).
+local MODE, RAW, WHO, TTL = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+
+local function number(name)
+  return tonumber(redis.call('HGET', KEYS[1], name) or 0)
+end
+
+local function read(position)
+  local packed = redis.call('HGET', KEYS[3], int(position))
+  return packed and cjson.decode(packed)
+end
+
+local function write(position, entry)
+  redis.call('HSET', KEYS[3], int(position), cjson.encode(entry))
+end
+
+local function drop(position, entry)
+  redis.call('HDEL', KEYS[3], int(position))
+  redis.call('HDEL', KEYS[2], entry.who)
+  redis.call('HSET', KEYS[1], 'done', int(position))
+end
+
+local function keep()
+  for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], TTL) end
+  redis.call('PEXPIRE', KEYS[4], INDEX_KEEP)
+end
+
+-- Moves the cursor over what is given back or dead; returns the wake of a head whose turn has just come.
+local function advance()
+  while true do
+    local position = number('done') + 1
+    local entry = read(position)
+    if not entry then
+      redis.call('ZREM', KEYS[4], RAW)
+      return ''
+    end
+    local wake = ''
+    if not entry.head then
+      entry.head, entry.due = true, math.max(entry.due, NOW + entry.timeout)
+      write(position, entry)
+      wake = entry.state == 'waiting' and entry.wake or ''
+    end
+    if entry.state ~= 'void' and entry.due > NOW then
+      redis.call('ZADD', KEYS[4], int(entry.due), RAW)
+      return wake
+    end
+    drop(position, entry)
+  end
+end
+
+local function own()
+  local position = tonumber(ARGV[6])
+  if number('epoch') ~= tonumber(ARGV[5]) then return nil end
+  local entry = read(position)
+  if not entry or entry.who ~= WHO or entry.claim ~= ARGV[7] then return nil end
+  return position, entry
+end
+
+if MODE == 'enter' then
+  advance()
+  if number('last') == number('done') then
+    local epoch = math.max(number('epoch') + 1, NOW)
+    redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
+    redis.call('HSET', KEYS[1], 'epoch', int(epoch), 'last', 0, 'done', 0)
+  end
+  local position = tonumber(redis.call('HGET', KEYS[2], WHO))
+  local entry = position and read(position)
+  if not entry then
+    position = redis.call('HINCRBY', KEYS[1], 'last', 1)
+    redis.call('HSET', KEYS[2], WHO, int(position))
+    entry = { who = WHO, state = 'waiting', claim = '', alive = 0, due = 0 }
+  end
+  entry.wake, entry.info, entry.timeout = ARGV[5], ARGV[6], tonumber(ARGV[8])
+  entry.due = math.max(entry.due, NOW + entry.timeout)
+  write(position, entry)
+  advance()
+  entry = read(position)
+  keep()
+  local done = number('done')
+  local is_anothers = entry.state == 'running' and entry.claim ~= ARGV[7] and entry.alive > NOW
+  if position == done + 1 and not is_anothers and ARGV[7] ~= '' then
+    local adopted = entry.state == 'paused' and 1 or 0
+    entry.state, entry.claim, entry.alive = 'running', ARGV[7], NOW + tonumber(ARGV[9])
+    write(position, entry)
+    return { 1, int(position), int(number('epoch')), int(number('failed')), adopted }
+  end
+  local head = read(done + 1)
+  local left = is_anothers and entry.alive - NOW or head.due - NOW
+  return { 0, int(position), int(number('epoch')), int(position - done - 1), head.info, int(math.max(left, 0)) }
+end
+
+if MODE == 'seen' then
+  local position, entry = own()
+  if not position then return 0 end
+  entry.alive, entry.due = NOW + tonumber(ARGV[8]), math.max(entry.due, NOW + entry.timeout)
+  write(position, entry)
+  if position == number('done') + 1 then redis.call('ZADD', KEYS[4], int(entry.due), RAW) end
+  keep()
+  return 1
+end
+
+if MODE == 'pause' then
+  local position, entry = own()
+  if position then
+    entry.state, entry.claim, entry.alive = 'paused', '', 0
+    entry.due = NOW + tonumber(ARGV[8]) + entry.timeout
+    write(position, entry)
+    if position == number('done') + 1 then redis.call('ZADD', KEYS[4], int(entry.due), RAW) end
+    keep()
+  end
+  return ''
+end
+
+if MODE == 'complete' then
+  local position, entry = own()
+  if position and position == number('done') + 1 then
+    if ARGV[8] == '1' and number('failed') == 0 then redis.call('HSET', KEYS[1], 'failed', int(position)) end
+    drop(position, entry)
+    keep()
+    return advance()
+  end
+  return ''
+end
+
+if MODE == 'leave' or MODE == 'skip' then
+  local position = MODE == 'skip' and tonumber(ARGV[5]) or tonumber(redis.call('HGET', KEYS[2], WHO))
+  local entry = position and read(position)
+  if entry and (MODE == 'skip' or entry.state ~= 'running') then
+    redis.call('HDEL', KEYS[2], entry.who)
+    entry.state, entry.claim = 'void', ''
+    write(position, entry)
+    keep()
+    return advance()
+  end
+  return ''
+end
+
+if MODE == 'reset' then
+  redis.call('HSET', KEYS[1], 'epoch', int(math.max(number('epoch') + 1, NOW)), 'last', 0, 'done', 0, 'failed', 0)
+  redis.call('DEL', KEYS[2], KEYS[3])
+  redis.call('ZREM', KEYS[4], RAW)
+  keep()
+  return ''
+end
+
+return advance()

@@ -1,0 +1,190 @@
+"""Ordered lines: one at a time for each key, in the order of arrival, whatever its waits and its worker's deaths.
+
+What each mode promises stands at the head of the script. A position is kept alive by the process's keeper while its work
+runs, and passed over when it shows no sign of life.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from reactor_coord.coordination.connection import Argument, Connection
+from reactor_coord.coordination.keeper import Keeper, OnLost
+from reactor_coord.coordination.keys import Names, to_bytes, to_text
+from reactor_coord.coordination.lock import split_info
+from reactor_coord.coordination.scripts import script
+from reactor_coord.coordination.types import HeldKey, Requester, Taken
+
+PRIMITIVE = "ordered_lock"
+PARTS = ("state", "ids", "line")
+ORDERED = script("ordered")
+
+LEASE = 60.0
+"""Seconds after its last sign of life for which a position is its worker's, if the poison timeout is not shorter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """It is one's turn. `failed`: the first position of this line that failed, 0 for none. `adopted`: kept over a park."""
+
+    key: str
+    position: int
+    epoch: int
+    failed: int
+    adopted: bool
+    taken: Taken
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """`ahead` positions come first; `head` is the one whose turn it is, alive for at least `left` more seconds."""
+
+    position: int
+    epoch: int
+    ahead: int
+    head_execution: str
+    head_reactor: str
+    head_step: str
+    left: float
+
+
+@dataclass(frozen=True, slots=True)
+class PositionView:
+    """One position that has not passed."""
+
+    position: int
+    state: str
+    execution: str
+    reactor: str
+    step: str
+    wake: str
+
+
+@dataclass(frozen=True, slots=True)
+class LineView:
+    """A line as operators see it: who is next, what passed last, what failed first. Empty when drained."""
+
+    key: str
+    next: int
+    last_completed: int
+    last_given: int
+    first_failed: int
+    in_flight: tuple[PositionView, ...]
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nobody is in it."""
+        return not self.in_flight
+
+
+class OrderedLines:
+    """All ordered lines under one prefix of one Redis."""
+
+    def __init__(self, connection: Connection, names: Names, keeper: Keeper) -> None:
+        self._connection = connection
+        self._names = names
+        self._keeper = keeper
+        keeper.renewers[PRIMITIVE] = self._renew
+
+    def enter(self, key: str, who: str, requester: Requester, *, poison_timeout: float, ttl: float) -> Turn | NotYet:
+        """Arrive, or arrive again: the position is the same. One round trip."""
+        lease = min(poison_timeout, LEASE)
+        info = f"{requester.execution}\x1f{requester.reactor}\x1f{requester.step}"
+        reply = self._run(
+            key, "enter", who, ttl, to_bytes(requester.wake), to_bytes(info), to_bytes(requester.claim),
+            _ms(poison_timeout), _ms(lease),
+        )  # fmt: skip
+        position, epoch = int(reply[1]), int(reply[2])
+        if int(reply[0]):
+            token = f"{who}\x1f{epoch}\x1f{position}\x1f{ttl}\x1f{os.urandom(8).hex()}"
+            how = "parked" if int(reply[4]) else "free"
+            taken = Taken((HeldKey(key, position, how, 0.0),), token, requester, lease, PRIMITIVE)
+            return Turn(key, position, epoch, int(reply[3]), bool(int(reply[4])), taken)
+        execution, reactor, step = split_info(to_text(reply[4]))
+        return NotYet(position, epoch, int(reply[3]), execution, reactor, step, int(reply[5]) / 1000)
+
+    def watch(self, taken: Taken, on_lost: OnLost) -> None:
+        """Have the position kept alive while its work runs."""
+        self._keeper.watch(taken, on_lost)
+
+    def complete(self, taken: Taken, *, failed: bool) -> str:
+        """It has passed; answers whom to wake."""
+        self._keeper.forget(taken)
+        return self._own(taken, "complete", "1" if failed else "0")
+
+    def pause(self, taken: Taken, seconds: float) -> None:
+        """Keep the position while nobody shows it, for that long and its poison timeout."""
+        self._keeper.forget(taken)
+        self._own(taken, "pause", _ms(seconds))
+
+    def leave(self, key: str, who: str, *, ttl: float) -> str:
+        """Give a position back that has not begun; the line closes over it. Answers whom to wake."""
+        return to_text(self._run(key, "leave", who, ttl))
+
+    def skip(self, key: str, position: int, *, ttl: float = 86400.0) -> str:
+        """For an operator: pass over a position, whoever has it. Answers whom to wake."""
+        return to_text(self._run(key, "skip", "", ttl, position))
+
+    def reset(self, key: str, *, ttl: float = 86400.0) -> None:
+        """For an operator: the line starts afresh; who is in it arrives anew at its next look."""
+        self._run(key, "reset", "", ttl)
+
+    def tend(self, limit: int = 200) -> tuple[str, ...]:
+        """Pass over heads that showed no sign of life; answers whom to wake."""
+        seconds, micros = self._connection.commands(("TIME",))[0]
+        now = int(seconds) * 1000 + int(micros) // 1000
+        index = self._names.index(PRIMITIVE)
+        due = self._connection.commands(("ZRANGEBYSCORE", index, "-inf", now, "LIMIT", 0, limit))[0]
+        wakes = [to_text(self._run(to_text(key), "tend", "", 86400.0)) for key in due]
+        return tuple(wake for wake in wakes if wake)
+
+    def view(self, key: str) -> LineView:
+        """Read a line. One round trip."""
+        state, _, line = self._keys(key)
+        packed_state, packed_line = self._connection.commands(("HGETALL", state), ("HGETALL", line))
+        fields = {name: int(value) for name, value in _pairs(packed_state)}
+        entries = sorted((int(position), json.loads(entry)) for position, entry in _pairs(packed_line))
+        flight = tuple(_position(position, entry) for position, entry in entries if entry["state"] != "void")
+        done = fields.get("done", 0)
+        if not flight:
+            return LineView(key, 0, 0, 0, 0, ())
+        return LineView(key, done + 1, done, fields.get("last", 0), fields.get("failed", 0), flight)
+
+    def _renew(self, taken: Taken, timeout: float, prolong: bool) -> dict[str, float]:
+        who, epoch, position, ttl, _ = taken.token.split("\x1f")
+        key = taken.keys[0].key
+        alive = self._run(
+            key, "seen", who, float(ttl), epoch, position, to_bytes(taken.who.claim), _ms(taken.ttl), timeout=timeout
+        )
+        return {key: taken.ttl if int(alive) else -1.0}
+
+    def _own(self, taken: Taken, mode: str, last: Argument) -> str:
+        who, epoch, position, ttl, _ = taken.token.split("\x1f")
+        key = taken.keys[0].key
+        return to_text(self._run(key, mode, who, float(ttl), epoch, position, to_bytes(taken.who.claim), last))
+
+    def _run(self, key: str, mode: str, who: str, ttl: float, *more: Argument, timeout: float | None = None) -> Any:
+        index = self._names.slot_index(PRIMITIVE, key) if self._connection.is_cluster else self._names.index(PRIMITIVE)
+        arguments: list[Argument] = [mode, to_bytes(key), to_bytes(who), _ms(ttl), *more]
+        return self._connection.run(ORDERED, [*self._keys(key), index], arguments, timeout)
+
+    def _keys(self, key: str) -> list[bytes]:
+        tag = self._names.tag(PRIMITIVE, key)
+        return [f"{tag}:{part}".encode() for part in PARTS]
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _pairs(packed: Any) -> list[tuple[str, str]]:
+    items = packed.items() if hasattr(packed, "items") else zip(packed[::2], packed[1::2], strict=True)
+    return [(to_text(name), to_text(value)) for name, value in items]
+
+
+def _position(position: int, entry: dict[str, Any]) -> PositionView:
+    execution, reactor, step = split_info(entry["info"])
+    return PositionView(position, entry["state"], execution, reactor, step, entry["wake"])

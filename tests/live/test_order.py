@@ -1,0 +1,141 @@
+"""Strict order at a step and at a reactor, by real workers."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from reactor_coord.models import StepRun
+from reactor_coord.testing.recorder import Recorder
+from tests.live.ordered import Brief, Lenient, Ordered, Sequenced
+
+pytestmark = [pytest.mark.live, pytest.mark.django_db(transaction=True)]
+
+
+def names(recorder: Recorder, label: str) -> list[str]:
+    return [interval.notes["name"] for interval in recorder.intervals(label)]
+
+
+def enqueue_in_order(recorder: Recorder, reactor: Any, count: int, **inputs: Any) -> list[Any]:
+    """Each arrives at its first step, which is the ordered one, before the next is enqueued."""
+    from reactor_coord.coordination import ordered_lines
+
+    handles = []
+    for number in range(count):
+        handles.append(reactor.enqueue(name=str(number), key="k", **inputs))
+        recorder.wait_until(
+            lambda number=number: ordered_lines().view("k").last_given >= number + 1, f"arrival of {number}"
+        )
+    return handles
+
+
+def test_order_01_in_order_and_never_two_at_once(live_worker: Any, recorder: Recorder) -> None:
+    live_worker(concurrency=3)
+    from reactor_coord import testing
+
+    with testing.hold("unrelated"):
+        handles = []
+        for number in range(5):
+            seconds = 0.5 if number == 0 else random.uniform(0, 0.3)
+            handles += [Ordered.enqueue(name=str(number), key="k", seconds=seconds)]
+            recorder.wait_until(lambda number=number: _arrived(number + 1), f"arrival of {number}")
+    assert all(handle.wait(20).succeeded for handle in handles)
+    assert names(recorder, "run post") == ["0", "1", "2", "3", "4"]
+    assert recorder.max_concurrency("run post") == 1
+
+
+def _arrived(count: int) -> bool:
+    from reactor_coord.coordination import ordered_lines
+
+    view = ordered_lines().view("k")
+    return view.last_given >= count or view.is_drained
+
+
+def test_order_02_a_later_step_of_one_overlaps_the_ordered_step_of_the_next(
+    live_worker: Any, recorder: Recorder
+) -> None:
+    live_worker(concurrency=2)
+    handles = enqueue_in_order(recorder, Ordered, 2, seconds=0.4, after_seconds=0.6)
+    assert all(handle.wait(20).succeeded for handle in handles)
+    assert recorder.overlaps("run behind", "run post")
+
+
+def test_order_03_after_a_failed_position_the_later_ones_skip_the_step(live_worker: Any, recorder: Recorder) -> None:
+    live_worker(concurrency=2)
+    first = Ordered.enqueue(name="0", key="k", seconds=1.0)
+    recorder.wait_for("run post")
+    second = Ordered.enqueue(name="1", key="k", fail_at="post")
+    recorder.wait_until(lambda: _arrived(2), "the second")
+    later = [Ordered.enqueue(name=str(number), key="k") for number in (2, 3)]
+    recorder.wait_until(lambda: _arrived(4), "all")
+    assert first.wait(20).succeeded
+    assert second.wait(20).failed
+    assert all(handle.wait(20).succeeded for handle in later)
+    assert names(recorder, "run post") == ["0", "1"]
+    assert sorted(names(recorder, "run behind")) == ["0", "2", "3"]
+    reasons = StepRun.objects.filter(step="post", status="skipped").values_list("reason", flat=True)
+    assert list(reasons) == ["ordered_lock_chain_failed"] * 2
+
+
+def test_order_04_not_strict_every_position_runs(live_worker: Any, recorder: Recorder) -> None:
+    live_worker(concurrency=2)
+    first = Lenient.enqueue(name="0", key="k", seconds=1.0)
+    recorder.wait_for("run post")
+    second = Lenient.enqueue(name="1", key="k", fail_at="post")
+    recorder.wait_until(lambda: _arrived(2), "the second")
+    third = Lenient.enqueue(name="2", key="k")
+    assert first.wait(20).succeeded
+    assert second.wait(20).failed
+    assert third.wait(20).succeeded
+    assert names(recorder, "run post") == ["0", "1", "2"]
+
+
+def test_order_06_a_dead_position_is_passed_over_and_a_slow_living_one_is_not(
+    live_worker: Any, recorder: Recorder
+) -> None:
+    live_worker(concurrency=2, settings={"REACTOR_COORD": {"SWEEP_INTERVAL": 0.5, "LEASE_TTL": 30}})
+    slow = Brief.enqueue(name="slow", key="k", seconds=5.0)
+    recorder.wait_for("run post")
+    quick = Brief.enqueue(name="quick", key="k")
+    assert slow.wait(20).succeeded
+    assert quick.wait(20).succeeded
+    assert names(recorder, "run post") == ["slow", "quick"]
+    assert recorder.max_concurrency("run post") == 1
+    worker = live_worker(concurrency=2)
+    dead = Brief.enqueue(name="dead", key="k", seconds=60)
+    body = recorder.wait_for("run post", 3)[-1]
+    after = Brief.enqueue(name="after", key="k")
+    recorder.wait_until(lambda: _arrived(2), "the one after")
+    import os
+    import signal
+
+    os.kill(body.pid, signal.SIGKILL)
+    recorder.gone(body.pid)
+    assert after.wait(15).succeeded
+    assert str(dead.status) in {"running", "ready", "parked"}
+    dead.cancel()
+    del worker
+
+
+def test_order_11_the_next_starts_when_the_one_before_ends(live_worker: Any, recorder: Recorder) -> None:
+    live_worker(concurrency=2)
+    first = Ordered.enqueue(name="first", key="k", seconds=2.0)
+    recorder.wait_for("run post")
+    handles = [Ordered.enqueue(name=str(number), key="k", seconds=0.005) for number in range(40)]
+    recorder.wait_until(lambda: _arrived(41), "all", timeout=20)
+    assert first.wait(20).succeeded
+    assert all(handle.wait(30).succeeded for handle in handles)
+    bodies = sorted(recorder.intervals("run post"), key=lambda body: body.entered)
+    gaps = [after.entered - before.left for before, after in zip(bodies, bodies[1:], strict=False)]
+    assert min(gaps) >= 0
+    assert sorted(gaps)[len(gaps) // 2] < 0.1
+
+
+def test_a_reactor_is_ordered_by_its_enqueueing(live_worker: Any, recorder: Recorder) -> None:
+    handles = [Sequenced.enqueue(name=str(number), key="k", seconds=0.05) for number in range(8)]
+    live_worker(concurrency=3)
+    assert all(handle.wait(20).succeeded for handle in handles)
+    assert names(recorder, "run first") == [str(number) for number in range(8)]
+    assert recorder.max_concurrency("run first") == 1
