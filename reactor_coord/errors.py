@@ -122,9 +122,15 @@ class CoordinationError(ReactorCoordError):
 
 
 class CoordinationKeyError(CoordinationError):
-    """A key that cannot be computed from these arguments. The body never ran."""
+    """A key that cannot be computed from these arguments. The body never ran. `.template`, `.problem`."""
 
     code = "coordination_key"
+    template: str = ""
+    problem: str = ""
+
+    def describe(self) -> str:
+        whose = f" of {self.place()}" if self.step or self.reactor else ""
+        return f"The key {self.template!r}{whose} cannot be computed: {self.problem}."
 
 
 class ContentionError(CoordinationError):

@@ -157,6 +157,4 @@ def _text(key: Key, value: Any, what: str) -> str:
 
 
 def _failed(key: Key, problem: str) -> CoordinationKeyError:
-    return CoordinationKeyError(
-        f"The key {str(key)!r} cannot be computed: {problem}.", template=str(key), problem=problem
-    )
+    return CoordinationKeyError(template=str(key), problem=problem)
