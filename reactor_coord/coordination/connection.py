@@ -13,13 +13,13 @@ Opens nothing before the first call. Safe over a fork: the pool, and `Blocking` 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 from redis import exceptions
 from redis.client import NEVER_DECODE
 
+from reactor_coord.coordination.keys import to_bytes
 from reactor_coord.coordination.scripts import Script
 from reactor_coord.errors import CoordinationUnavailable
 
@@ -35,7 +35,7 @@ REPLY_TIMEOUT = 5.0
 ENOUGH_FOR_OTHERS = 8
 """Connections a pool must allow for one of them to be kept at hand."""
 
-_FAILURES = (exceptions.RedisError, OSError)
+_FAILURES = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
 
 Argument = bytes | str | int
 
@@ -57,7 +57,10 @@ class Connection:
         if self._client is None:
             from django_redis import get_redis_connection
 
-            self._client = get_redis_connection(self.alias)
+            try:
+                self._client = get_redis_connection(self.alias)
+            except _FAILURES as error:  # a cluster's client asks for its nodes when it is made
+                raise CoordinationUnavailable(reason=_reason(error), sent=False) from error
         return self._client
 
     @property
@@ -70,6 +73,14 @@ class Connection:
         if self._pool is None:
             self._pool = getattr(self.client, "connection_pool", None)
         return self._pool
+
+    def close(self) -> None:
+        """Close what this process has open here; a later call opens anew."""
+        self.blocking.close()
+        if self._pool is not None:
+            self._pool.disconnect()
+        elif self._client is not None:
+            self._client.close()
 
     def run(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument], timeout: float | None = None) -> Any:
         """Run a script: one round trip. `timeout` bounds the wait for the reply below the project's own setting."""
@@ -114,8 +125,8 @@ class Connection:
             return []
         try:
             pipeline = self.client.pipeline(transaction=False)
-            for command in commands:
-                pipeline.execute_command(*command, **{NEVER_DECODE: True})
+            for name, *arguments in commands:
+                pipeline.execute_command(name, *_encoded(arguments), **{NEVER_DECODE: True})
             return list(pipeline.execute())
         except _FAILURES as error:
             raise CoordinationUnavailable(reason=_reason(error)) from error
@@ -123,9 +134,9 @@ class Connection:
     def _run_through_client(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Any:
         try:
             try:
-                return self.client.evalsha(script.sha.decode(), len(keys), *keys, *args)
+                return self.client.evalsha(script.sha.decode(), len(keys), *keys, *_encoded(args))
             except exceptions.NoScriptError:
-                return self.client.eval(script.text, len(keys), *keys, *args)
+                return self.client.eval(script.text, len(keys), *keys, *_encoded(args))
         except _FAILURES as error:
             raise CoordinationUnavailable(reason=_reason(error)) from error
 
@@ -157,12 +168,20 @@ def _ask(
 
 
 def _packed(connection: Any, *arguments: Argument) -> list[bytes]:
+    """The command in the server's protocol. Text is UTF-8 always, whatever `encoding` the connection has."""
     packed: list[bytes]
-    if hiredis is None:
-        packed = connection.pack_command(*arguments)
-        return packed
-    packed = [hiredis.pack_command(arguments)]
+    if hiredis is not None:
+        try:
+            packed = [hiredis.pack_command(arguments)]
+            return packed
+        except UnicodeEncodeError:
+            pass  # half a surrogate pair, which only `to_bytes` can carry
+    packed = connection.pack_command(*_encoded(arguments))
     return packed
+
+
+def _encoded(arguments: Sequence[Argument]) -> list[bytes | int]:
+    return [to_bytes(each) if isinstance(each, str) else each for each in arguments]
 
 
 def _reply(connection: Any, timeout: float | None) -> Any:
@@ -170,7 +189,15 @@ def _reply(connection: Any, timeout: float | None) -> Any:
     if timeout is None and configured is not None:
         return connection.read_response(disable_decoding=True)
     longest = min(limit for limit in (timeout, configured, REPLY_TIMEOUT) if limit is not None)
-    return connection.read_response(disable_decoding=True, timeout=longest)
+    return _reply_within(connection, longest)
+
+
+def _reply_within(connection: Any, seconds: float) -> Any:
+    """A reply that must begin within `seconds`, whatever the connection's own timeout; else the connection is spoilt."""
+    if not connection.can_read(timeout=seconds):
+        connection.disconnect()
+        raise exceptions.TimeoutError(f"no reply within {seconds:.3g} s")
+    return connection.read_response(disable_decoding=True)
 
 
 def _reason(error: BaseException) -> str:
@@ -185,7 +212,6 @@ class Blocking:
 
     def __init__(self, owner: Connection) -> None:
         self._owner = owner
-        self._lock = threading.Lock()
         self._idle: list[Any] = []
         self._pid = os.getpid()
 
@@ -214,24 +240,23 @@ class Blocking:
 
     def close(self) -> None:
         """Close the idle ones."""
-        with self._lock:
-            idle, self._idle = self._idle, []
+        idle, self._idle = self._idle, []
         for connection in idle:
             connection.disconnect()
 
     def _borrow(self) -> Any:
-        with self._lock:
-            if self._pid != os.getpid():  # the parent's sockets: dropped unread, never shut down
-                self._pid, self._idle = os.getpid(), []
-            if self._idle:
-                return self._idle.pop()
+        if self._pid != os.getpid():  # the parent's sockets: dropped unread, never shut down
+            self._pid, self._idle = os.getpid(), []
+        try:
+            return self._idle.pop()  # atomic, so that no lock can be left behind by a fork
+        except IndexError:
+            pass
         pool = self._owner.pool
         return pool.connection_class(**pool.connection_kwargs)
 
     def _return(self, connection: Any) -> None:
-        with self._lock:
-            if self._pid == os.getpid():
-                self._idle.append(connection)
+        if self._pid == os.getpid():
+            self._idle.append(connection)
 
     def _pop_through_client(self, inbox: bytes, seconds: float) -> bool:
         try:
@@ -242,4 +267,4 @@ class Blocking:
 
 def _sleep_on(connection: Any, inbox: bytes, seconds: float) -> bool:
     connection.send_command("BLPOP", inbox, f"{max(seconds, 0.001):.3f}")  # 0 would mean for ever
-    return connection.read_response(disable_decoding=True, timeout=seconds + REPLY_TIMEOUT) is not None
+    return _reply_within(connection, seconds + REPLY_TIMEOUT) is not None

@@ -128,10 +128,18 @@ class Keeper:
             self._dropped = 0
         heapq.heappush(self._heap, (due, next(self._numbers), entry))
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="reactor-coord-keeper", daemon=True)
-            self._thread.start()
+            self._start()
         elif due < self._awake_at:
             self._changed.notify()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="reactor-coord-keeper", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter is shutting down: leases end by themselves
+            logger.warning("event=reactor_coord.keeper_not_started")
+        else:
+            self._thread = thread
 
     def _run(self) -> None:
         while True:
@@ -171,7 +179,8 @@ class Keeper:
             return self._renew(entry) if isinstance(entry, _Watched) else self._run_errand(entry)
         except Exception:
             logger.exception("event=reactor_coord.keeper_failed")
-            return time.monotonic() + RETRY_LATER
+            due = time.monotonic() + RETRY_LATER
+            return None if isinstance(entry, _Errand) and due >= entry.until else due
 
     def _run_errand(self, errand: _Errand) -> float | None:
         if time.monotonic() < self._down_until:

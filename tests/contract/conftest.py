@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.core.cache import caches
 
 from reactor_coord.coordination import Locks, set_waker
 from reactor_coord.coordination.connection import Connection
@@ -34,20 +33,19 @@ def redis_url() -> str:
 @pytest.fixture
 def make_locks(settings: Settings, redis_url: str, reactor_prefix: str) -> Iterator[MakeLocks]:
     """`make_locks(url, grace=2.0, **options of the cache)`: locks over a cache alias, and so a pool, of their own."""
-    aliases: list[str] = []
+    made: list[Locks] = []
 
     def make(url: str = redis_url, *, grace: float = 2.0, prefix: str = reactor_prefix, **options: Any) -> Locks:
         alias = f"own{next(_numbers)}"
         pooled = f"{url}{'&' if '?' in url else '?'}client_name={alias}"  # django-redis keeps one pool for each address
         backend = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": pooled, "OPTIONS": options}
         settings.CACHES = {**settings.CACHES, alias: backend}
-        aliases.append(alias)
-        return Locks(Connection(alias), Names(prefix), handoff_grace=grace)
+        made.append(Locks(Connection(alias), Names(prefix), handoff_grace=grace))
+        return made[-1]
 
     yield make
-    for alias in aliases:
-        backend: Any = caches[alias]
-        backend.client.get_client().connection_pool.disconnect()
+    for locks in made:
+        locks.connection.close()
 
 
 @pytest.fixture

@@ -1,0 +1,96 @@
+"""A cluster of one node with all the slots: keys of different slots one by one, the index beside the scripts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django_redis.pool import ConnectionFactory
+from redis.cluster import RedisCluster
+
+from reactor_coord.coordination import Locks, Refused, Taken
+from reactor_coord.coordination.inspect import holds, line, look
+from reactor_coord.testing.servers import ValkeyServer
+from tests.contract.conftest import MakeLocks
+from tests.contract.people import eventually, refused, taken, who
+
+
+class ClusterFactory(ConnectionFactory):  # type: ignore[misc]
+    """How a project reaches a cluster through django-redis, which has no client of its own for it."""
+
+    def connect(self, url: str) -> Any:
+        return RedisCluster.from_url(url)
+
+
+@pytest.fixture
+def cluster(make_locks: MakeLocks) -> Iterator[Locks]:
+    with ValkeyServer("--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1") as server:
+        server._ask("CLUSTER ADDSLOTSRANGE 0 16383")
+        eventually(lambda: b"cluster_state:ok" in server._ask("CLUSTER INFO"), within=15)
+        yield make_locks(server.url, CONNECTION_FACTORY="tests.contract.test_cluster.ClusterFactory")
+
+
+def test_one_key(cluster: Locks) -> None:
+    assert cluster.connection.is_cluster
+    held = taken(cluster.take(["k"], who("A"), ttl=10))
+    inner = taken(cluster.take(["k"], who("A"), ttl=10))
+    assert inner.keys[0].how == "reentered"
+    cluster.give(inner)
+    assert refused(cluster.take(["k"], who("B"), ttl=10)).place == 1
+    assert [waiter.owner for waiter in line("k", cluster)] == ["B"]
+    assert [hold.key for hold in holds(cluster)] == ["k"]
+    assert cluster.renew(held) == frozenset()
+    assert cluster.park(held, 20) == frozenset()
+    held = taken(cluster.take(["k"], who("A", "2"), ttl=10))
+    assert cluster.give(held) == ("B",)
+    view = look("k", cluster).hold
+    assert view is not None
+    assert cluster.release_by_force("k", fence=view.fence) == (True, ())
+
+
+def test_several_keys_are_all_or_none(cluster: Locks) -> None:
+    b = taken(cluster.take(["b"], who("X"), ttl=10))
+    assert refused(cluster.take(["a", "b", "c"], who("A"), ttl=10)).key == "b"
+    assert look("a", cluster).hold is None
+    assert [waiter.owner for waiter in line("b", cluster)] == ["A"]
+    assert cluster.give(b) == ("A",)
+    c = taken(cluster.take(["c"], who("Y"), ttl=10))
+    refused(cluster.take(["b"], who("B"), ttl=10))
+    answer = refused(cluster.take(["a", "b", "c"], who("A"), ttl=10))
+    assert (answer.key, answer.wakes) == ("c", ("B",))
+    cluster.give(taken(cluster.take(["b"], who("B"), ttl=10)))
+    assert cluster.give(c) == ("A",)
+    held = taken(cluster.take(["a", "b", "c"], who("A"), ttl=10))
+    assert cluster.lost(held) == frozenset()
+    assert cluster.give(held) == ()
+
+
+def test_blocking_and_opposite_orders(cluster: Locks) -> None:
+    got: list[Taken | Refused] = []
+
+    def body(name: str, keys: list[str]) -> None:
+        for _ in range(20):
+            answer = cluster.wait(keys, who(name, blocks=True), ttl=10, timeout=20)
+            got.append(answer)
+            if isinstance(answer, Taken):
+                cluster.give(answer)
+
+    threads = [
+        threading.Thread(target=body, args=("A", ["x", "y"])),
+        threading.Thread(target=body, args=("B", ["y", "x"])),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [type(answer) for answer in got] == [Taken] * 40
+
+
+def test_what_lapsed_is_tended(cluster: Locks) -> None:
+    taken(cluster.take(["k"], who("A"), ttl=0.2))
+    refused(cluster.take(["k"], who("B"), ttl=10))
+    wakes: list[str] = []
+    eventually(lambda: wakes.extend(cluster.tend()) or wakes == ["B"])  # type: ignore[func-returns-value]
+    cluster.give(taken(cluster.take(["k"], who("B"), ttl=10)))
