@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from reactor_coord.engine.states import ExecutionStatus
 from reactor_coord.models import Execution
 from reactor_coord.operations import views
 
@@ -43,4 +44,4 @@ class RollbackFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Execution]) -> QuerySet[Execution]:
         if self.value() != "incomplete":
             return queryset
-        return queryset.filter(rollback_incomplete=True)  # type: ignore[misc] # annotated by `views.listing`
+        return queryset.filter(status=ExecutionStatus.FAILED, rollback_incomplete=True)  # type: ignore[misc] # annotated by `views.listing`

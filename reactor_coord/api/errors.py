@@ -10,9 +10,11 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
 from reactor_coord.errors import (
+    CodecError,
     CoordinationUnavailable,
     ExecutionConflict,
     InputValidationError,
+    NotRunnable,
     ReactorCoordError,
     UnknownReactor,
 )
@@ -21,6 +23,8 @@ from reactor_coord.operations.views import mask_secrets
 _STATUS: tuple[tuple[type[ReactorCoordError], int], ...] = (
     (UnknownReactor, status.HTTP_400_BAD_REQUEST),
     (InputValidationError, status.HTTP_400_BAD_REQUEST),
+    (NotRunnable, status.HTTP_400_BAD_REQUEST),
+    (CodecError, status.HTTP_400_BAD_REQUEST),
     (ExecutionConflict, status.HTTP_409_CONFLICT),
     (CoordinationUnavailable, status.HTTP_503_SERVICE_UNAVAILABLE),
 )

@@ -73,7 +73,7 @@ class DocsView(_StaffOnly, APIView):
             document = generator().get_schema(request=request, public=True)
         context = {
             "info": document["info"],
-            "operations": tuple(_operations(document["paths"])),
+            "operations": sorted(_operations(document["paths"]), key=lambda each: "/coordination/" in each.path),
             "schemas": tuple(_schemas(document["components"]["schemas"])),
             "document_url": reverse("reactor_coord_api:schema"),
         }
@@ -111,7 +111,7 @@ def _operations(paths: Mapping[str, Any]) -> Iterator[Operation]:
                 method=method.upper(),
                 path=path,
                 summary=spec.get("summary", ""),
-                description=spec.get("description", ""),
+                description=spec.get("description", "").replace("`", ""),
                 parameters=tuple(
                     _field(each["name"], each["schema"], each.get("required", False), each.get("description", ""))
                     for each in spec.get("parameters", ())

@@ -50,7 +50,8 @@ def parks(queryset: QuerySet[Execution] | None = None, limit: int = PARKS_SHOWN)
         wait = wait_of(row, holders)
         if wait is None:
             continue
-        place = wait.place if lines.notice else places.get((wait.primitive, wait.key, str(row.pk)))
+        is_recorded = lines.notice or wait.primitive not in live.PRIMITIVES
+        place = wait.place if is_recorded else places.get((wait.primitive, wait.key, str(row.pk)))
         wait = replace(wait, place=place, since=wait.since or row.updated_at)
         found.append(ParkRow(str(row.pk), row.reactor, row.label or row.reactor, str(row.status), wait))
     return Live(tuple(found), notice=holders.notice or lines.notice, truncated=len(parked) > limit)

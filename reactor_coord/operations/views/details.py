@@ -210,6 +210,7 @@ class _Tree:
             holds=[hold for hold in self._holds_of(row) if not hold.step],
             wait=waits if waits is not None and not waits.step else None,
             to_come=row.started_at is None and not is_terminal(row.status),
+            began=row.admitted_at is not None,
         )
 
     def _branch(self, child: Execution, wait: WaitView | None) -> BranchView:

@@ -79,7 +79,9 @@ def explain(
 def waiting_words(wait: WaitView, now: dt.datetime) -> str:
     """What a park waits for, who has it, how far in line, and when it looks again."""
     parts = [_waits_for(wait)]
-    if wait.holder is not None:
+    if _is_its_turn(wait):
+        parts.append("it is its turn, as soon as a worker takes its message")
+    elif wait.holder is not None:
         state = {"granted": "reserved for", "parked": "kept by"}.get(wait.holder.state, "held by")
         lasting = f" for {span(seconds_between(wait.holder.since, now))}" if wait.holder.since else ""
         parts.append(f"{state} {wait.holder.name}{lasting}")
@@ -89,8 +91,19 @@ def waiting_words(wait: WaitView, now: dt.datetime) -> str:
         parts.append(f"refused {wait.attempts} time{'s' if wait.attempts != 1 else ''}")
     if wait.next_check is not None:
         left = (wait.next_check - now).total_seconds()
-        parts.append(f"looks again in {span(left)} unless woken" if left > 0 else "due to look again now")
+        parts.append(_next_words(wait, left))
     return "; ".join(parts) + "."
+
+
+def _next_words(wait: WaitView, left: float) -> str:
+    if wait.primitive == "rate_limit" or wait.kind == ParkKind.RETRY:
+        return f"its time comes in {span(left)}" if left > 0 else "its time has come"
+    return f"looks again in {span(left)} unless woken" if left > 0 else "due to look again now"
+
+
+def _is_its_turn(wait: WaitView) -> bool:
+    holder = wait.holder
+    return holder is not None and holder.state == "granted" and holder.execution == wait.execution
 
 
 def _waits_for(wait: WaitView) -> str:
@@ -101,7 +114,7 @@ def _waits_for(wait: WaitView) -> str:
         return f"Waiting for an answer{where}"
     if wait.kind in (ParkKind.RESULT, ParkKind.FAN_OUT):
         return f"Waiting for results{where}"
-    return f"Waiting for {wait.primitive or 'a hold'} {wait.key}{where}"
+    return f"Waiting for {wait.primitive.replace('_', ' ') or 'a hold'} {wait.key}{where}"
 
 
 def _failed_words(failure: FailureView | None) -> str:

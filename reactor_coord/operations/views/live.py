@@ -8,10 +8,14 @@ from __future__ import annotations
 import datetime as dt
 
 from reactor_coord.coordination import inspect
+from reactor_coord.coordination.lock import PRIMITIVE as LOCK
 from reactor_coord.errors import CoordinationUnavailable
 
 from .masking import mask_secrets
 from .shapes import HolderView, HoldRow, Live, WaiterRow
+
+PRIMITIVES = frozenset({LOCK})
+"""Those whose holders and lines Redis can be asked for; of the others a row says what was recorded."""
 
 LISTED = 2000
 """Live keys looked at for one page, and places in line shown on it, at most."""
@@ -29,7 +33,7 @@ def holds(limit: int = LISTED) -> Live[HoldRow]:
 
 def hold(key: str, primitive: str) -> HoldRow | None:
     """The live hold of one key. Raises CoordinationUnavailable: whoever acts on it must not guess."""
-    found = inspect.look(key).hold
+    found = inspect.look(key).hold if primitive in PRIMITIVES else None
     return _hold_row(found) if found is not None and found.primitive == primitive else None
 
 

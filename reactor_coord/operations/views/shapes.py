@@ -72,7 +72,10 @@ class WaitView:
 
 @dataclass(frozen=True, slots=True)
 class CoordinationView:
-    """One declared hold of one step or reactor. `state`: pending | waiting | held | parked | released | passed."""
+    """One declared hold of one step or reactor.
+
+    `state`: pending | waiting | granted | held | parked | released | passed | not taken.
+    """
 
     primitive: str
     key: str

@@ -15,6 +15,7 @@ from . import live, outlines
 from .shapes import BranchView, CoordinationView, ErrorView, HoldRow, RollbackFailureView, StepView, WaitView
 from .summaries import moment
 
+_PASSED_ONCE = frozenset({"rate_limit", "period"})
 _BEFORE_TAKING = frozenset({StepStatus.PENDING, StepStatus.WAITING, StepStatus.RETRYING})
 
 
@@ -80,6 +81,7 @@ def _step_view(
         holds=holds,
         wait=wait,
         to_come=status in _BEFORE_TAKING and not is_terminal(of),
+        began=run is not None and run.attempts > 0,
     )
     if run is None:
         return StepView(name, kind, status, level, after, coordination=coordination)
@@ -122,6 +124,7 @@ def coordination_views(
     holds: Sequence[HoldRow],
     wait: WaitView | None,
     to_come: bool,
+    began: bool,
 ) -> tuple[CoordinationView, ...]:
     """What it declares, what was recorded of it, and what Redis says now; Redis has the last word on who holds."""
     views: dict[tuple[str, str], CoordinationView] = {}
@@ -130,7 +133,7 @@ def coordination_views(
         views[primitive, key] = CoordinationView(
             primitive,
             key,
-            str(entry.get("state") or "released"),
+            _state(primitive, entry),
             since=moment(entry.get("since")),
             fence=entry.get("fence"),
         )
@@ -145,13 +148,24 @@ def coordination_views(
             hold.primitive, hold.key, hold.state, holder=live.holder_of(hold), since=hold.since, fence=hold.fence
         )
     taken = {primitive for primitive, _ in views}
-    state = "pending" if to_come else "not taken"
     templates = [
-        CoordinationView(view.primitive, "", state, declared=view.declared)
+        CoordinationView(view.primitive, "", _untaken(view.primitive, to_come, began), declared=view.declared)
         for view in outlines.declared(declared)
         if view.primitive not in taken
     ]
     return (*views.values(), *templates)
+
+
+def _untaken(primitive: str, to_come: bool, began: bool) -> str:
+    """What is declared and nowhere recorded: to come, or passed with a body that began, or never asked for."""
+    if to_come:
+        return "pending"
+    return "passed" if began and primitive in _PASSED_ONCE else "not taken"
+
+
+def _state(primitive: str, entry: Mapping[str, Any]) -> str:
+    """A rate limit is charged and a period asked for in passing: neither is held afterwards."""
+    return "passed" if primitive in _PASSED_ONCE else str(entry.get("state") or "released")
 
 
 def error_view(recorded: Any) -> ErrorView | None:

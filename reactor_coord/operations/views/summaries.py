@@ -35,6 +35,7 @@ LIST_COLUMNS = (
     "parent_step",
     "element_index",
     "created_at",
+    "admitted_at",
     "started_at",
     "finished_at",
 )
@@ -115,7 +116,7 @@ def wait_of(row: Execution, holders: Live[HoldRow] | None = None) -> WaitView | 
 
 def with_live_holder(wait: WaitView, holders: Live[HoldRow] | None) -> WaitView:
     """The same wait with the holder Redis names now; none when the key is free by now."""
-    if holders is None or holders.notice or not wait.key:
+    if holders is None or holders.notice or wait.primitive not in live.PRIMITIVES:
         return wait
     hold = next((each for each in holders.rows if each.key == wait.key and each.primitive == wait.primitive), None)
     if hold is None:
@@ -125,7 +126,7 @@ def with_live_holder(wait: WaitView, holders: Live[HoldRow] | None) -> WaitView:
 
 def with_live_place(wait: WaitView | None, root: str) -> WaitView | None:
     """The same wait with its place in line as Redis has it: one look at one line."""
-    if wait is None or not wait.key:
+    if wait is None or wait.primitive not in live.PRIMITIVES:
         return wait
     line = live.line(wait.key)
     if line.notice:

@@ -26,6 +26,7 @@ from .conftest import ClientOf
 pytestmark = pytest.mark.django_db(transaction=True)
 
 NASTY = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>{{7*7}}"
+TAG = "<script>alert(1)</script>"  # for the narrow columns
 ESCAPED = "&lt;script&gt;alert(1)&lt;/script&gt;"
 
 
@@ -90,7 +91,7 @@ def _fill(status: str) -> Execution:
         root=row, parent=row, parent_step=NASTY, reactor=NASTY, label=NASTY, reason=NASTY, element_index=0
     )
     TraceEventFactory.create(
-        execution=row, step=NASTY, primitive=NASTY, key=NASTY, data={NASTY: NASTY, "held_by": [NASTY]}
+        execution=row, step=NASTY, primitive=TAG, key=NASTY, data={NASTY: NASTY, "held_by": [NASTY]}
     )
     return row
 

@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.urls import reverse
 from django.utils import timezone
 
+from reactor_coord import Reactor, step, with_rate_limit
 from reactor_coord.models import Execution, TraceEvent
 from reactor_coord.operations import views
 from reactor_coord.testing import drain, hold
@@ -111,6 +112,48 @@ def test_a_park_two_levels_down_is_shown_where_it_waits(reactor_dispatches: Disp
     assert [(each.key, each.state) for each in middle.coordination] == [("m:1", "parked")]
     child = views.detail(Execution.objects.get(pk=payment.id))
     assert child.waits_on is not None and child.waits_on.key == "acct:9" and child.allowed == frozenset()
+
+
+class Sent(Reactor):
+    """One letter a minute."""
+
+    @step()
+    @with_rate_limit("letters", limit=1, period=60)
+    def send() -> str:
+        return "sent"
+
+
+def test_a_wait_for_a_slot_says_when_it_comes(reactor_dispatches: Dispatches) -> None:
+    first, second = Sent.enqueue(), Sent.enqueue()
+    drain()
+    detail = views.detail(Execution.objects.get(pk=second.id))
+    assert detail.summary.status == "parked" and "rate limit letters at step send; " in detail.explain
+    assert "its time comes in" in detail.explain and "held by" not in detail.explain
+    (send,) = detail.steps
+    assert [(each.primitive, each.state) for each in send.coordination] == [("rate_limit", "waiting")]
+    (send,) = views.detail(Execution.objects.get(pk=first.id)).steps
+    assert [(each.primitive, each.state) for each in send.coordination] == [("rate_limit", "passed")]
+
+
+def test_an_offered_key_is_its_turn(scene: Scene) -> None:
+    scene.held.release()
+    detail = views.detail(scene.again())
+    assert "it is its turn" in detail.explain
+    (lock,) = detail.steps[1].coordination
+    assert lock.state in {"waiting", "granted"}
+
+
+def test_a_reactors_own_lock_is_told_before_during_and_after(reactor_dispatches: Dispatches) -> None:
+    handle = Outer.enqueue(outer_key="o:2", middle_key="m:2", key="acct:12")
+    (own,) = views.detail(handle.execution).coordination
+    assert (own.state, own.declared) == ("pending", "{outer_key}")
+    with hold("acct:12"):
+        drain()
+        (own,) = views.detail(handle.execution).coordination
+        assert (own.state, own.key) == ("parked", "o:2")
+    drain()
+    (own,) = views.detail(handle.execution).coordination
+    assert (own.state, own.key) == ("released", "o:2")
 
 
 def test_the_command_shows_the_trace_of_a_contended_run(scene: Scene) -> None:
