@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from reactor_coord.coordination.types import Requester
@@ -66,7 +67,7 @@ def _place(
     frame: Frame, step: str, arguments: Mapping[str, Any], redacted: frozenset[str], declarations: Mapping[str, Any]
 ) -> Place:
     waited = frame.tree.waited
-    was_here = waited is not None and waited.get("path") == f"{frame.execution.id}/{step}"
+    previous = waited if waited is not None and waited.get("path") == f"{frame.execution.id}/{step}" else None
     return Place(
         requester=requester(frame, step),
         reactor=frame.definition.label,
@@ -76,6 +77,7 @@ def _place(
         declarations=declarations,
         emit=frame.emit,
         parks=frame.tree.parks,
-        previous=waited if was_here else None,
-        due=frame.tree.root.resume_at if was_here else None,
+        previous=previous,
+        # Not the row's `resume_at`: the sweep that sends a look's message moves that on to the next.
+        due=datetime.fromisoformat(previous["until"]) if previous is not None else None,
     )
