@@ -163,7 +163,8 @@ def _ask(
     try:
         return _reply(connection, timeout)
     except exceptions.NoScriptError:
-        connection.send_command("EVAL", script.text, len(keys), *keys, *args)  # which loads it as well
+        # With its text, which loads it as well.
+        connection.send_packed_command(_packed(connection, b"EVAL", script.text, len(keys), *keys, *args))
         return _reply(connection, timeout)
 
 
