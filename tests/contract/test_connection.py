@@ -292,6 +292,13 @@ def test_b025_the_caches_options_have_no_say(make_locks: MakeLocks, options: dic
     assert locks.tend() == ()
 
 
+def test_without_hiredis_it_is_slower_and_the_same(locks: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reactor_coord.coordination.connection.hiredis", None)
+    held = taken(locks.take(["ü \ud800"], who("A"), ttl=10))
+    assert refused(locks.take(["ü \ud800"], who("B"), ttl=10)).place == 1
+    assert locks.give(held) == ("B",)
+
+
 def test_a_small_pool_is_left_to_others(make_locks: MakeLocks) -> None:
     locks = make_locks(CONNECTION_POOL_KWARGS={"max_connections": 1})
     held = taken(locks.take(["k"], who("A"), ttl=10))
