@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from reactor_coord.coordination.lock import Locks
 from reactor_coord.coordination.ordered import NotYet, OrderedLines, Turn
-from reactor_coord.coordination.process import leadership, locks, ordered_lines, periods, rate_limits
+from reactor_coord.coordination.process import leadership, locks, ordered_lines, periods, rate_limits, semaphores
 from reactor_coord.coordination.rate_limit import RateLimits, Slot, Window
+from reactor_coord.coordination.semaphore import Semaphores
 from reactor_coord.coordination.types import HeldKey, Holder, Refused, Requester, Taken
 from reactor_coord.coordination.wakes import set_waker
 
@@ -22,6 +23,7 @@ __all__ = [
     "RateLimits",
     "Refused",
     "Requester",
+    "Semaphores",
     "Slot",
     "Taken",
     "Turn",
@@ -31,5 +33,6 @@ __all__ = [
     "ordered_lines",
     "periods",
     "rate_limits",
+    "semaphores",
     "set_waker",
 ]

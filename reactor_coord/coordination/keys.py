@@ -13,6 +13,9 @@ from functools import lru_cache
 LONGEST = 200
 """Bytes of an encoded key that are still written out; a longer one is cut and ends in its hash."""
 
+RESOURCE_PARTS = ("hold", "line", "waiters", "meta", "fence")
+MORE_PARTS = {"semaphore": ("leases",)}
+
 _ESCAPED = re.compile(r"[%{}\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -46,9 +49,9 @@ class Names:
         return f"{self.prefix}:{{{primitive}:{encode(key)}}}"
 
     def _resource(self, primitive: str, key: str) -> tuple[bytes, ...]:
-        """hold, line, waiters, meta and fence of a key, in the order in which the scripts read them."""
+        """hold, line, waiters, meta and fence of a key, and a semaphore's leases, in the order in which scripts read them."""
         tag = self.tag(primitive, key)
-        return tuple(f"{tag}:{part}".encode() for part in ("hold", "line", "waiters", "meta", "fence"))
+        return tuple(f"{tag}:{part}".encode() for part in (*RESOURCE_PARTS, *MORE_PARTS.get(primitive, ())))
 
     def index(self, primitive: str) -> bytes:
         """The sorted set of all live keys of a primitive, for listing and tending."""

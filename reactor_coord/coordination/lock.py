@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reactor_coord.coordination.holding import Holdings, Request, Scripts, sorted_keys, split_info, waiter_id
+from reactor_coord.coordination.holding import Holdings, Request, Scripts, sorted_keys, split_info, unique, waiter_id
 from reactor_coord.coordination.types import Refused, Requester, Taken
 
 __all__ = ["PRIMITIVE", "Locks", "split_info"]
@@ -38,8 +38,9 @@ class Locks(Holdings):
         Asked again with the same `token` it counts once. Raises `CoordinationUnavailable`; what the server may have granted
         by then is given back in the background.
         """
-        request = Request(sorted_keys(keys), who, ttl, waiter=waiter_id(who), max_waiting=max_waiting)
-        return self._take_now(request, join=join, token=token)
+        mode = "join" if join and who.wake else "try"
+        request = Request(sorted_keys(keys), who, ttl, mode=mode, waiter=waiter_id(who), max_waiting=max_waiting)
+        return self._take(request, token or unique())[0]
 
     def wait(
         self,

@@ -13,6 +13,7 @@ from reactor_coord.coordination.lock import Locks
 from reactor_coord.coordination.ordered import OrderedLines
 from reactor_coord.coordination.period import Periods
 from reactor_coord.coordination.rate_limit import RateLimits
+from reactor_coord.coordination.semaphore import Semaphores
 
 _lock = threading.Lock()
 _built: list[Primitives] = []
@@ -26,6 +27,7 @@ class Primitives:
     connection: Connection
     names: Names
     locks: Locks
+    semaphores: Semaphores
     rate_limits: RateLimits
     periods: Periods
     ordered_lines: OrderedLines
@@ -45,6 +47,11 @@ def primitives() -> Primitives:
 def locks() -> Locks:
     """The process's locks."""
     return primitives().locks
+
+
+def semaphores() -> Semaphores:
+    """The process's semaphores."""
+    return primitives().semaphores
 
 
 def rate_limits() -> RateLimits:
@@ -82,6 +89,7 @@ def _build() -> Primitives:
         connection,
         names,
         locks,
+        Semaphores(connection, names, handoff_grace=found.HANDOFF_GRACE, keeper=locks.keeper),
         RateLimits(connection, names, grace=found.HANDOFF_GRACE),
         Periods(connection, names),
         OrderedLines(connection, names, locks.keeper),

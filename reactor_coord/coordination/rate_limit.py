@@ -80,7 +80,16 @@ class RateLimits:
         self, mode: str, key: str, who: str, token: str, windows: Sequence[Window], algorithm: str, plans: bool
     ) -> Slot | None:
         flat = [number for window in windows for number in (window.limit, max(1, round(window.seconds * 1000)))]
-        arguments: list[Argument] = [mode, to_bytes(who), token, algorithm, self._grace, int(plans), to_bytes(key), *flat]
+        arguments: list[Argument] = [
+            mode,
+            to_bytes(who),
+            token,
+            algorithm,
+            self._grace,
+            int(plans),
+            to_bytes(key),
+            *flat,
+        ]
         passed, at, planned, now = self._connection.run(RATE_LIMIT, [*self._keys(key), self._index(key)], arguments)
         if int(passed):
             return None

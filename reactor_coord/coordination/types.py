@@ -77,7 +77,11 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Not taken; nothing of it is held. `key` is the first busy one; `place` counts from 1 in its line (0: not joined)."""
+    """Not taken; nothing of it is held. `key` is the first busy one; `place` counts from 1 in its line (0: not joined).
+
+    `is_full`: as many as `max_waiting` allows stood in line already, so it was not joined. `fence` is the last one given for
+    that key: it tells whether anybody was admitted since. Of a semaphore `in_use` slots are taken, and `holder` is one of those.
+    """
 
     key: str
     holder: Holder | None
@@ -86,3 +90,6 @@ class Refused:
     wakes: tuple[str, ...] = ()
     busy: tuple[str, ...] = field(default_factory=tuple)
     primitive: str = "lock"
+    is_full: bool = False
+    fence: int = 0
+    in_use: int = 1

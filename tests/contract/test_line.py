@@ -454,7 +454,7 @@ def test_b033_a_dead_blocking_waiter_at_the_head_holds_nobody_up(make_locks: Mak
 
 
 def test_a_dead_inbox_past_its_deadline_is_dropped_when_met(locks: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{Locks.wait.__module__}.NET_LOOK", 0.1)
+    monkeypatch.setattr("reactor_coord.coordination.holding.NET_LOOK", 0.1)
     held = taken(locks.take(["k"], who("A"), ttl=30))
     child = in_child(lambda: locks.wait(["k"], who("dead", blocks=True), ttl=30, timeout=0.4))
     eventually(lambda: places(locks) == ["dead"])

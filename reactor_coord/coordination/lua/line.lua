@@ -1,22 +1,20 @@
--- What every script of the lock shares: the index, the line, and handing a key to the head of it.
+-- What every script with holders and a line shares, whatever the primitive: the index, the line, and whose turn it is.
 --
--- A resource is five keys of one hash tag, each with an expiry:
---   hold     hash  owner claim state fence since count info granted_at released_by, a field t:<token> for every
---                  acquisition that counts; of a grant also waiter, wake, from.  PEXPIRE: the lease
+-- A resource is keys of one hash tag, each with an expiry:
+--   hold     hash  who has it: see hold.lua for the lock, slots.lua for the semaphore
 --   line     zset  waiter id -> -priority * 2^40 + ticket
 --   waiters  hash  waiter id -> JSON {ticket, lapses, passed, owner, wake | inbox and deadline, since, ...}. An entry
 --                  outlives its place in the line, so that who comes late keeps its ticket
---   meta     hash  ticket (last given), round (releases so far)
+--   meta     hash  ticket (last given); of a lock also round (releases so far), of a semaphore limit
 --   fence    string  the last one given
 -- info is execution, reactor and step, for people who look, with 0x1F between them;
--- and there is one index for all: zset raw key -> ms at which its hold lapses (or its line is worth a look).
+-- and there is one index for all of a primitive: zset raw key -> ms at which its hold lapses (or its line is worth a look).
 --
 -- KEYS[1] index; then hold, line, waiters, meta, fence of each resource.  ARGV[1] hand-off grace in ms.
 local IDLE_LOOK = 30000       -- ms to the next look at a line in which nobody can use the key now
 local LAPSES_AT_MOST = 8      -- a grant's grace doubles up to 2^8 times
 
 local GRACE = tonumber(ARGV[1])
-local COUNT = (#KEYS - 1) / 5
 
 local function resource(i, raw)
   local at = 5 * i - 3
@@ -60,6 +58,11 @@ local function drop_waiter(r, id)
   end
 end
 
+-- Nobody sleeps on that inbox any more.
+local function is_dead(waiter)
+  return not waiter or (waiter.deadline and waiter.deadline < NOW)
+end
+
 -- The first in line who can use the key: dead inboxes are dropped on the way, those who passed in this round skipped.
 local function first_waiter(r, round)
   local at = 0
@@ -68,7 +71,7 @@ local function first_waiter(r, round)
     if #ids == 0 then return nil end
     for _, id in ipairs(ids) do
       local waiter = read_waiter(r, id)
-      if not waiter or (waiter.deadline and waiter.deadline < NOW) then
+      if is_dead(waiter) then
         redis.call('ZREM', r.line, id)
         redis.call('HDEL', r.waiters, id)
       elseif waiter.passed == round then
@@ -80,43 +83,22 @@ local function first_waiter(r, round)
   end
 end
 
--- The hold is over: the head of the line has it now, or nobody. Returns the wake name of a parked head, else ''.
--- `from` marks the grant with who caused it, so that a retry whose first reply was lost still learns whom to wake.
-local function hand_on(r, from, by, round)
-  redis.call('DEL', r.hold)
-  local id, waiter = first_waiter(r, round)
-  if not id then
-    if redis.call('EXISTS', r.line) == 1 then
-      index_at(r, NOW + IDLE_LOOK)
-    else
-      redis.call('ZREM', KEYS[1], r.raw)
-    end
-    return ''
-  end
+-- The waiter's turn has come: it leaves the line for the ms that are returned, in which it may come for what it is given.
+local function offer(r, id, waiter)
   local grace = math.floor(GRACE * 2 ^ math.min(waiter.lapses, LAPSES_AT_MOST))
   waiter.lapses = waiter.lapses + 1 -- taken back when it comes in time
   write_waiter(r, id, waiter)
   redis.call('ZREM', r.line, id)
-  redis.call('HSET', r.hold, 'owner', waiter.owner, 'claim', '', 'state', 'granted', 'fence', next_fence(r.fence),
-    'since', int(NOW), 'count', '0', 'info', waiter.info, 'granted_at', int(NOW), 'released_by', by, 'waiter', id, 'wake', waiter.wake, 'from', from)
-  redis.call('PEXPIRE', r.hold, grace)
   keep_line(r)
-  index_at(r, NOW + grace)
-  if waiter.inbox ~= '' then
-    redis.call('LPUSH', waiter.inbox, r.raw)
-    redis.call('PEXPIRE', waiter.inbox, math.max(grace, waiter.deadline - NOW) + 1000)
-    return ''
-  end
-  return waiter.wake
+  return grace
 end
 
--- A release: a new round, in which everybody may be offered the key again.
-local function release(r, from, by)
-  local round = 0
-  if redis.call('EXISTS', r.line) == 1 then
-    round = redis.call('HINCRBY', r.meta, 'round', 1)
-  end
-  return hand_on(r, from, by, round)
+-- A blocking waiter is told in its inbox; of a parked one the wake name is returned, else ''.
+local function tell(r, waiter, grace)
+  if waiter.inbox == '' then return waiter.wake end
+  redis.call('LPUSH', waiter.inbox, r.raw)
+  redis.call('PEXPIRE', waiter.inbox, math.max(grace, waiter.deadline - NOW) + 1000)
+  return ''
 end
 
 local function add_wake(wakes, wake)

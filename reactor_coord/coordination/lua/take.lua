@@ -1,19 +1,15 @@
 -- Takes all the keys or none; refused, stands in every line in the same step.
 --
--- ARGV  2 token  3 owner  4 claim  5 ttl ms  6 mode: join | try | last (refused: leave the lines)  7 waiter id or ''
---       8 wake name or ''  9 inbox key or ''  10 ms from now at which an inbox is dead  11 priority
---       12 info  13... the raw key of each resource
+-- ARGV  as in arrival.lua
 -- Returns {1, {how, fence, since, granted_at, released_by} of each}
---      or {0, first busy (from 1), its place or 0, number waiting, {its holder}, wakes, all busy, ms to the first lapse}
+--      or {0, first busy (from 1), its place or 0, number waiting, {its holder}, wakes, all busy, ms to the first lapse,
+--          1 when a line was too long to join any, its holder's fence, 1}
 --      holder: owner claim state fence since remaining_ms info count
 -- True  a key is mine when free, granted to my owner, parked by my owner, or held by my owner under my claim. The owner
 --       alone opens nothing that is held. The same token counts once, however often it is sent. A lease is never
 --       shortened. A refused waiter that was granted one of the keys passes it on and keeps its ticket; it is marked
 --       so in that line (until the next release there), and unmarked where it was refused by that very key.
 -- Cost  O(keys); refused, O(log line) each.
-local TOKEN, OWNER, CLAIM, TTL, MODE, ID = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
-local FIELD = 't:' .. TOKEN
-
 local function way_in(hold)
   local owner, claim, state = hold[1], hold[2], hold[3]
   if not owner then return 'free' end
@@ -24,7 +20,7 @@ end
 
 local resources, holds, ways, busy = {}, {}, {}, {}
 for i = 1, COUNT do
-  local r = resource(i, ARGV[12 + i])
+  local r = resource(i, ARGV[13 + i])
   local hold = redis.call('HMGET', r.hold, 'owner', 'claim', 'state', 'fence', 'since', 'granted_at', 'released_by',
     'waiter', 'from', 'wake', FIELD)
   resources[i], holds[i], ways[i] = r, hold, way_in(hold)
@@ -82,29 +78,6 @@ if #busy == 0 then
   return taken
 end
 
-local function join(r, is_busy)
-  local waiter = read_waiter(r, ID)
-  if not waiter then
-    waiter = { ticket = redis.call('HINCRBY', r.meta, 'ticket', 1), lapses = 0, since = NOW }
-  end
-  waiter.owner, waiter.wake, waiter.inbox, waiter.priority = OWNER, ARGV[8], ARGV[9], tonumber(ARGV[11])
-  waiter.info = ARGV[12]
-  if ARGV[9] ~= '' then waiter.deadline = NOW + tonumber(ARGV[10]) end
-  if is_busy then
-    waiter.passed = nil
-  else
-    waiter.passed = round_of(r) -- it could have this key and has no use for it: another is busy
-  end
-  stand_in_line(r, ID, waiter)
-  redis.call('PEXPIRE', r.meta, KEEP)
-  keep_line(r)
-end
-
-local function by_whom()
-  local execution = string.match(ARGV[12], '^[^\31]*')
-  return execution ~= '' and execution or OWNER
-end
-
 -- My grant is of no use while another key is busy. Its waiter goes back to its place and is not asked in this round.
 local function pass_on(r, hold)
   local id = hold[8]
@@ -116,6 +89,11 @@ local function pass_on(r, hold)
   return hand_on(r, TOKEN, by_whom(), round_of(r))
 end
 
+local full
+for i = 1, COUNT do
+  if not full and is_full(resources[i]) then full = i end
+end
+
 local wakes = {}
 for i = 1, COUNT do
   local r, hold, way = resources[i], holds[i], ways[i]
@@ -125,7 +103,7 @@ for i = 1, COUNT do
   elseif hold[3] == 'granted' and hold[9] == TOKEN then
     add_wake(wakes, hold[10]) -- this very request passed it on before: its reply was lost
   end
-  if MODE == 'join' then
+  if MODE == 'join' and not full then
     join(r, not way)
     if way == 'free' then redis.call('ZADD', KEYS[1], 'NX', int(NOW + IDLE_LOOK), r.raw) end
   elseif MODE == 'last' and ID ~= '' then
@@ -133,7 +111,8 @@ for i = 1, COUNT do
   end
 end
 
-local first = resources[busy[1]]
+local at = full or busy[1]
+local first = resources[at]
 local holder = redis.call('HMGET', first.hold, 'owner', 'claim', 'state', 'fence', 'since', 'state', 'info', 'count')
 holder[6] = int(math.max(redis.call('PTTL', first.hold), 0))
 local lapse = math.huge
@@ -141,4 +120,5 @@ for _, i in ipairs(busy) do
   lapse = math.min(lapse, math.max(redis.call('PTTL', resources[i].hold), 0))
 end
 local rank = ID ~= '' and redis.call('ZRANK', first.line, ID)
-return { 0, busy[1], rank and rank + 1 or 0, redis.call('ZCARD', first.line), holder, wakes, busy, int(lapse) }
+return { 0, at, rank and rank + 1 or 0, redis.call('ZCARD', first.line), holder, wakes, busy, int(lapse), full and 1 or 0,
+  holder[4] or '0', 1 }

@@ -7,7 +7,7 @@ if #KEYS == 6 and redis.call('EXISTS', KEYS[2]) == 0 then
   redis.call('HSET', KEYS[2], 'owner', ARGV[3], 'claim', ARGV[4], 'state', 'held', 'fence', fence, 'since', since,
     'count', '1', 'info', ARGV[12], 't:' .. ARGV[2], 'free')
   redis.call('PEXPIRE', KEYS[2], ttl)
-  redis.call('ZADD', KEYS[1], int(NOW + ttl), ARGV[13])
+  redis.call('ZADD', KEYS[1], int(NOW + ttl), ARGV[14])
   redis.call('PEXPIRE', KEYS[1], INDEX_KEEP)
   if ARGV[7] ~= '' and redis.call('HDEL', KEYS[4], ARGV[7]) == 1 then
     redis.call('ZREM', KEYS[3], ARGV[7])
