@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.drainage import set_override
 from drf_spectacular.helpers import lazy_serializer
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -16,7 +17,15 @@ from reactor_coord.operations.views import BranchView, StepView
 _MODULE = "reactor_coord.api.serializers"
 
 
-class Holder(serializers.Serializer[Any]):
+class Named(serializers.Serializer[Any]):
+    """In the schema all of ours begin with `Reactor`: a project's own schema may have a `Step` or a `Problem` besides."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        set_override(cls, "component_name", f"Reactor{cls.__name__}")
+
+
+class Holder(Named):
     """Who has a key."""
 
     name = serializers.CharField()
@@ -31,7 +40,7 @@ class Holder(serializers.Serializer[Any]):
     live = serializers.BooleanField(help_text="False: as last recorded, not as Redis has it now.")
 
 
-class Wait(serializers.Serializer[Any]):
+class Wait(Named):
     """What a parked or paused execution waits on."""
 
     kind = serializers.CharField(help_text="contention, retry, result, interrupt or fan_out.")
@@ -50,7 +59,7 @@ class Wait(serializers.Serializer[Any]):
     live = serializers.BooleanField(help_text="False: as last recorded, not as Redis has it now.")
 
 
-class Summary(serializers.Serializer[Any]):
+class Summary(Named):
     """One execution in a list."""
 
     id = serializers.UUIDField()
@@ -72,7 +81,7 @@ class Summary(serializers.Serializer[Any]):
     duration = serializers.FloatField(allow_null=True, help_text="Seconds.")
 
 
-class Coordination(serializers.Serializer[Any]):
+class Coordination(Named):
     """One declared hold of a step or of the reactor."""
 
     primitive = serializers.CharField()
@@ -84,7 +93,7 @@ class Coordination(serializers.Serializer[Any]):
     fence = serializers.IntegerField(allow_null=True)
 
 
-class StepError(serializers.Serializer[Any]):
+class StepError(Named):
     """Why a step failed."""
 
     type = serializers.CharField()
@@ -94,7 +103,7 @@ class StepError(serializers.Serializer[Any]):
     retryable = serializers.BooleanField()
 
 
-class RollbackFailure(serializers.Serializer[Any]):
+class RollbackFailure(Named):
     """A cleanup that did not happen."""
 
     step = serializers.CharField()
@@ -104,7 +113,7 @@ class RollbackFailure(serializers.Serializer[Any]):
     message = serializers.CharField(allow_blank=True)
 
 
-class Failure(serializers.Serializer[Any]):
+class Failure(Named):
     """What ended an execution."""
 
     step = serializers.CharField(allow_blank=True)
@@ -114,7 +123,7 @@ class Failure(serializers.Serializer[Any]):
     arguments = serializers.JSONField(allow_null=True)
 
 
-class Step(serializers.Serializer[Any]):
+class Step(Named):
     """One step, begun or not."""
 
     name = serializers.CharField()
@@ -145,7 +154,7 @@ class Step(serializers.Serializer[Any]):
         return Branch(step.branches, many=True, context=self.context).data
 
 
-class Branch(serializers.Serializer[Any]):
+class Branch(Named):
     """A nested execution: composed, or an element of a map."""
 
     id = serializers.UUIDField()
@@ -164,7 +173,7 @@ class Branch(serializers.Serializer[Any]):
         return Step(branch.steps, many=True, context=self.context).data
 
 
-class Trace(serializers.Serializer[Any]):
+class Trace(Named):
     """One trace row."""
 
     sequence = serializers.IntegerField()
@@ -179,7 +188,7 @@ class Trace(serializers.Serializer[Any]):
     data = serializers.JSONField(allow_null=True)  # type: ignore[assignment]
 
 
-class Detail(serializers.Serializer[Any]):
+class Detail(Named):
     """Everything about one execution but its trace, which has a page of its own."""
 
     execution = Summary(source="summary")
@@ -207,7 +216,7 @@ class Detail(serializers.Serializer[Any]):
         return sorted(detail.allowed)
 
 
-class Hold(serializers.Serializer[Any]):
+class Hold(Named):
     """One live hold."""
 
     key = serializers.CharField()
@@ -225,7 +234,7 @@ class Hold(serializers.Serializer[Any]):
     waiting = serializers.IntegerField()
 
 
-class Waiter(serializers.Serializer[Any]):
+class Waiter(Named):
     """One place in one line."""
 
     key = serializers.CharField()
@@ -239,7 +248,7 @@ class Waiter(serializers.Serializer[Any]):
     kind = serializers.CharField(help_text="parked (woken by a message) or blocking (a process that stands there).")
 
 
-class Park(serializers.Serializer[Any]):
+class Park(Named):
     """One execution that stepped aside."""
 
     execution = serializers.UUIDField()
@@ -249,7 +258,7 @@ class Park(serializers.Serializer[Any]):
     wait = Wait()
 
 
-class Start(serializers.Serializer[Any]):
+class Start(Named):
     """What to start."""
 
     reactor = serializers.CharField(help_text="Dotted path, or the class's own name where only one has it.")
@@ -262,7 +271,7 @@ class Start(serializers.Serializer[Any]):
     tags = serializers.DictField(child=serializers.JSONField(), required=False)
 
 
-class Started(serializers.Serializer[Any]):
+class Started(Named):
     """What was started. It can be read at once."""
 
     id = serializers.UUIDField()
@@ -270,7 +279,7 @@ class Started(serializers.Serializer[Any]):
     url = serializers.CharField()
 
 
-class Reason(serializers.Serializer[Any]):
+class Reason(Named):
     """Why, for those who read the trace later."""
 
     reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=500)
@@ -288,7 +297,7 @@ class Payload(Reason):
     payload = serializers.JSONField(required=False, allow_null=True, default=None)
 
 
-class Release(serializers.Serializer[Any]):
+class Release(Named):
     """Which hold to release: only if `fence` is still its fence."""
 
     key = serializers.CharField()
@@ -297,7 +306,7 @@ class Release(serializers.Serializer[Any]):
     reason = serializers.CharField(max_length=500)
 
 
-class Released(serializers.Serializer[Any]):
+class Released(Named):
     """What was released."""
 
     key = serializers.CharField()
@@ -305,7 +314,7 @@ class Released(serializers.Serializer[Any]):
     released = serializers.BooleanField()
 
 
-class Problem(serializers.Serializer[Any]):
+class Problem(Named):
     """What went wrong, and what to do."""
 
     code = serializers.CharField()

@@ -108,7 +108,7 @@ class Command(OperatorCommand):
             empty="nothing has happened yet",
         )
         if detail.trace_total > len(detail.trace):
-            console.line(f"the first {len(detail.trace)} of {detail.trace_total} events", style="dim")
+            console.line(f"the last {len(detail.trace)} of {detail.trace_total} events", style="dim")
 
 
 def _show_steps(console: Console, steps: tuple[views.StepView, ...], indent: str) -> None:

@@ -21,6 +21,8 @@ from reactor_coord.models import Execution
 from reactor_coord.operations import views
 
 LOOK_SECONDS = 0.2
+STANDING = (ExecutionStatus.PAUSED, ExecutionStatus.NEEDS_DEFINITION)
+"""Not over, but nothing goes on until somebody does something."""
 
 
 class Command(OperatorCommand):
@@ -61,7 +63,7 @@ class Command(OperatorCommand):
     def _wait(self, row: Execution, timeout: float | None) -> Execution:
         """Until it ends; a person at a terminal sees how it stands meanwhile."""
         begin, shown = time.monotonic(), ""
-        while not is_terminal(row.status):
+        while not is_terminal(row.status) and row.status not in STANDING:
             if timeout is not None and time.monotonic() - begin > timeout:
                 raise CommandError(
                     f"{row.pk} is still {row.status} after {views.span(timeout)}; it goes on. "
@@ -88,7 +90,9 @@ class Command(OperatorCommand):
             if detail.result is not None:
                 console.line(f"result: {json.dumps(detail.result, ensure_ascii=False, default=str)}")
         good = (ExecutionStatus.COMPLETED, ExecutionStatus.HALTED)
-        went_wrong = is_terminal(row.status) and row.status not in good
+        went_wrong = row.status == ExecutionStatus.NEEDS_DEFINITION or (
+            is_terminal(row.status) and row.status not in good
+        )
         if went_wrong:
             raise CommandError(f"{detail.summary.label} {detail.summary.id} is {detail.summary.status_label}.")
 

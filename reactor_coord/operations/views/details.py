@@ -84,12 +84,11 @@ def detail(row: Execution, *, trace_limit: int = TRACE_SHOWN) -> ExecutionDetail
     )
 
 
-def trace_of(row: Execution, *, limit: int = TRACE_SHOWN, after: int = 0) -> tuple[tuple[TraceView, ...], int]:
-    """The trace of an execution and of what it composed, oldest first, and how many rows there are in all."""
+def trace_of(row: Execution, *, limit: int = TRACE_SHOWN) -> tuple[tuple[TraceView, ...], int]:
+    """The last events of an execution and of what it composed, oldest first, and how many there are in all."""
     rows = trace_rows(row)
-    total = rows.count()
-    found = list(rows.filter(pk__gt=after)[:limit])
-    return trace_views(row, found), total
+    last = list(rows.order_by("-pk")[:limit]) if limit else []
+    return trace_views(row, reversed(last)), rows.count()
 
 
 def trace_rows(row: Execution) -> QuerySet[TraceEvent]:

@@ -120,6 +120,24 @@ class TestAdmin:
         page = client_of("viewer").get(reverse("admin:app_list", args=["reactor_coord"])).content.decode()
         assert reverse("admin:reactor_coord_coordination") in page
 
+    def test_a_rollback_that_is_incomplete_is_listed_and_tried_again(
+        self, client_of: ClientOf, reactor_dispatches: Dispatches, recorder: Any
+    ) -> None:
+        handle = Payment.enqueue(key="acct:5", fail_at="notify", undo_fail_at="charge")
+        drain()
+        client = client_of("operator")
+        page = client.get(reverse("admin:reactor_coord_execution_change", args=[handle.id])).content.decode()
+        assert "failed (rollback incomplete)" in page and "Left undone by the rollback" in page
+        assert "the undo of charge was told to fail" in page and "Undo…" in page and "Retry…" not in page
+        listed = client.get(reverse("admin:reactor_coord_execution_changelist"), {"rollback": "incomplete"})
+        assert [row.pk for row in listed.context["cl"].result_list] == [handle.id]
+        assert "failed (rollback incomplete)" in listed.content.decode()
+        body = client.get(reverse("reactor_coord_api:execution-detail", args=[handle.id])).json()
+        assert [each["step"] for each in body["rollback_failures"]] == ["charge"] and body["allowed"] == ["undo"]
+        url = reverse("admin:reactor_coord_execution_act", args=[handle.id, "undo"])
+        assert client.post(url, {"reason": "again"}).status_code == 302
+        assert handle.status == "rolling_back"
+
 
 class TestApi:
     def test_start_answers_with_an_id_that_can_be_read_at_once(
