@@ -88,7 +88,9 @@ def trace_of(row: Execution, *, limit: int = TRACE_SHOWN) -> tuple[tuple[TraceVi
     """The last events of an execution and of what it composed, oldest first, and how many there are in all."""
     rows = trace_rows(row)
     last = list(rows.order_by("-pk")[:limit]) if limit else []
-    return trace_views(row, reversed(last)), rows.count()
+    # By time: a grant is made by another process, and written down only by the one that was woken for it.
+    last.sort(key=lambda event: (event.at, event.pk))
+    return trace_views(row, last), rows.count()
 
 
 def trace_rows(row: Execution) -> QuerySet[TraceEvent]:
