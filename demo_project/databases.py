@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from demo_project import place
+
 ENGINES = {
     "postgres": "django.db.backends.postgresql",
     "postgresql": "django.db.backends.postgresql",
@@ -30,7 +32,7 @@ def sqlite(path: Path | str) -> dict[str, Any]:
 
 
 def from_url(url: str) -> dict[str, Any]:
-    """One entry of `DATABASES`: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgres://user:password@host:5432/name`.
+    """One entry of `DATABASES`: `sqlite:///beside-manage-py.db`, `sqlite:////absolute.db`, `postgres://user:password@host:5432/name`.
 
     The query of the address becomes `OPTIONS` (`?sslmode=require`; `?host=/run/postgresql` for a socket). Raises
     ValueError, saying what was expected, for anything else.
@@ -40,7 +42,7 @@ def from_url(url: str) -> dict[str, Any]:
     if parts.scheme == "sqlite":
         if not name:
             raise ValueError("DATABASE_URL names no file: write sqlite:///demo.sqlite3 or sqlite:////tmp/demo.sqlite3")
-        return sqlite(name)
+        return sqlite(place.BASE_DIR / name)
     if parts.scheme not in ENGINES:
         raise ValueError(f"DATABASE_URL begins with {parts.scheme!r}: this project knows sqlite and postgres")
     options = dict(parse_qsl(parts.query))

@@ -11,6 +11,7 @@ from reactor_coord.operations import views
 
 ACCOUNTS_SHOWN = 40
 EXECUTIONS_SHOWN = 15
+SHOWN = 8
 
 
 @require_safe
@@ -22,6 +23,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "home.html",
         {
             "accounts": Account.objects.all()[:ACCOUNTS_SHOWN],
+            "shown": [views.summary(row) for row in views.listing().filter(tags__has_key="show")[:SHOWN]],
             "executions": [views.summary(row) for row in views.listing()[:EXECUTIONS_SHOWN]],
             "holds": holds.rows,
             "notice": holds.notice,

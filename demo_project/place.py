@@ -24,7 +24,7 @@ class PlaceTaken(Exception):
 
 def folder() -> Path:
     """The demo's folder; made when it is not there."""
-    path = Path(os.environ.get("DEMO_DIR") or BASE_DIR / ".demo")
+    path = BASE_DIR / os.environ.get("DEMO_DIR", ".demo")
     path.mkdir(parents=True, exist_ok=True)
     return path
 

@@ -19,7 +19,7 @@ def show(stage: Stage) -> None:
     """Enqueue, look into Redis while the undo runs, then at what is left. Raises ClaimBroken."""
     account = stage.account("compensated", Decimal("100.00"))
     key = f"acct:{account.pk}"
-    payment = Payment.options(tags={"demo": stage.label}).enqueue(
+    payment = Payment.options(tags=stage.tags("compensated")).enqueue(
         account_id=account.pk, amount=Decimal("25.00"), fail_at="notify", pace=PACE_SECONDS
     )
     stage.until(lambda: stage.mark("begin", "refund", payment.id), "the undo of the charge")

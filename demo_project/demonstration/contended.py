@@ -24,7 +24,7 @@ def show(stage: Stage) -> None:
     _warm_up(stage)
     account = stage.account("contended", Decimal("100.00"))
     payment = {"account_id": account.pk, "amount": Decimal("10.00"), "pace": PACE_SECONDS}
-    ids = [Payment.options(tags={"demo": stage.label}).enqueue(**payment).id for _ in range(2)]
+    ids = [Payment.options(tags=stage.tags("contended")).enqueue(**payment).id for _ in range(2)]
 
     park = stage.until(lambda: _park(ids), "the park of one of the two")
     loser = UUID(park.execution)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from uuid import UUID
 
 from demo_project.demonstration import reckoning, sabotage
 from demo_project.demonstration.claims import ClaimBroken, claim
+from demo_project.demonstration.services import WorkerFailed
 from demo_project.demonstration.stage import PATIENCE_SECONDS, Stage
 from demo_project.payments import journal
 from demo_project.payments.models import Account
@@ -35,20 +37,62 @@ def promise(rows: Sequence[PaymentRow]) -> str:
 def show(stage: Stage, rows: Sequence[PaymentRow]) -> None:
     """Pay the file, kill half-way, reckon. Raises ClaimBroken."""
     accounts = _open_accounts(stage, rows)
-    victim = _victim(rows)
-    ids = {row.reference: _enqueue(stage, row, accounts[row.account], row is victim) for row in rows}
     begun = stage.screen.elapsed
+    victim = _victim(rows)
+    killer = Killer(stage, victim)
+    ids = {row.reference: _enqueue(stage, row, accounts[row.account], killer) for row in rows}
     stage.screen.say(f"{len(rows)} payments enqueued")
-    killed = _pay_all(stage, ids, victim)
+    _wait_for_all(stage, len(rows))
     took = stage.screen.elapsed - begun
     stage.screen.say(
         f"all {len(rows)} over after {took:.1f} s ({len(rows) / took:.0f} a second, the killed one's wait included)"
     )
-    _tell_of_victim(stage, victim, ids[victim.reference], killed)
+    _tell_of_victim(stage, victim, ids[victim.reference], killer.kill_mark())
     sabotage.perhaps(accounts.values())
     reckoning.check_ends(rows, ids)
     for line in reckoning.check_money(rows, accounts):
         stage.screen.say(line)
+
+
+class Killer(threading.Thread):
+    """Watches the journal until the victim's charge has written its money, then kills the process that is in its body."""
+
+    def __init__(self, stage: Stage, victim: PaymentRow) -> None:
+        super().__init__(daemon=True)
+        self.victim = victim
+        self._stage = stage
+        self._execution: UUID | None = None
+        self._killed: journal.Mark | None = None
+
+    def watch(self, execution: UUID) -> None:
+        """Begin, now that the victim has an execution."""
+        self._execution = execution
+        self.start()
+
+    def run(self) -> None:
+        """SIGKILL, once, unless the body was quicker."""
+        assert self._execution is not None
+        try:
+            mark = self._stage.until(
+                lambda: self._stage.mark("written", "charge", self._execution), f"the charge of {self.victim.reference}"
+            )
+        except (ClaimBroken, WorkerFailed):
+            return  # the main thread sees the same, and tells
+        if self._stage.mark("end", "charge", self._execution) is not None:
+            return
+        os.kill(mark.pid, signal.SIGKILL)
+        self._killed = mark
+        self._stage.screen.say(
+            f"SIGKILL to worker process {mark.pid}, in the charge of {self.victim.reference}: "
+            "money taken, result not recorded"
+        )
+
+    def kill_mark(self) -> journal.Mark:
+        """The mark at which the kill came. Raises ClaimBroken when it did not."""
+        self.join()
+        if self._killed is None:
+            raise ClaimBroken(f"payment {self.victim.reference} was over before its worker process could be killed")
+        return self._killed
 
 
 def _open_accounts(stage: Stage, rows: Sequence[PaymentRow]) -> dict[str, Account]:
@@ -70,22 +114,24 @@ def _victim(rows: Sequence[PaymentRow]) -> PaymentRow:
     return min(fitting, key=lambda row: (row.fail_at != "", abs(rows.index(row) - middle)))
 
 
-def _enqueue(stage: Stage, row: PaymentRow, account: Account, is_victim: bool) -> UUID:
-    options = Payment.options(idempotency_key=f"{stage.label}/{row.reference}", tags={"demo": stage.label})
+def _enqueue(stage: Stage, row: PaymentRow, account: Account, killer: Killer) -> UUID:
+    is_victim = row is killer.victim
+    tags = stage.tags("worker killed" if is_victim else "")
+    options = Payment.options(idempotency_key=f"{stage.label}/{row.reference}", tags=tags)
     pace = VICTIM_PACE_SECONDS if is_victim else PACE_SECONDS
-    return options.enqueue(account_id=account.pk, amount=row.amount, fail_at=row.fail_at, pace=pace).id
+    execution = options.enqueue(account_id=account.pk, amount=row.amount, fail_at=row.fail_at, pace=pace).id
+    if is_victim:
+        killer.watch(execution)
+    return execution
 
 
-def _pay_all(stage: Stage, ids: dict[str, UUID], victim: PaymentRow) -> journal.Mark:
-    """Wait until all are over, killing on the way; the mark at which the kill came."""
+def _wait_for_all(stage: Stage, total: int) -> None:
+    """Until all are over. Raises ClaimBroken when nothing moves any more."""
     mine = Execution.objects.filter(idempotency_key__startswith=f"{stage.label}/")
-    killed: journal.Mark | None = None
     done, moved = 0, time.monotonic()
-    with stage.screen.progress("payments over", len(ids)) as tell:
-        while done < len(ids):
+    with stage.screen.progress("payments over", total) as tell:
+        while done < total:
             stage.worker.check()
-            if killed is None:
-                killed = _kill(stage, ids[victim.reference], victim)
             over = mine.filter(status__in=TERMINAL).count()
             if over > done:
                 done, moved = over, time.monotonic()
@@ -93,21 +139,6 @@ def _pay_all(stage: Stage, ids: dict[str, UUID], victim: PaymentRow) -> journal.
             if time.monotonic() - moved > PATIENCE_SECONDS:
                 raise ClaimBroken(_stuck(list(mine.exclude(status__in=TERMINAL)[:5])))
             time.sleep(LOOK_SECONDS)
-    if killed is None:
-        raise ClaimBroken(f"payment {victim.reference} was over before its worker process could be killed")
-    return killed
-
-
-def _kill(stage: Stage, execution: UUID, victim: PaymentRow) -> journal.Mark | None:
-    """SIGKILL to the process that has written the victim's charge and not come back from its body."""
-    mark = stage.mark("written", "charge", execution)
-    if mark is None or stage.mark("end", "charge", execution) is not None:
-        return None
-    os.kill(mark.pid, signal.SIGKILL)
-    stage.screen.say(
-        f"SIGKILL to worker process {mark.pid}, in the charge of {victim.reference}: money taken, result not recorded"
-    )
-    return mark
 
 
 def _stuck(rows: Sequence[Execution]) -> str:

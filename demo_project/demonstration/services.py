@@ -92,7 +92,9 @@ class Worker(Child):
         raise WorkerFailed(f"the worker was not ready after {READY_SECONDS:g} s; its log ends:\n{self.log_end()}")
 
     def check(self) -> None:
-        """Raise WorkerFailed when it has ended."""
+        """Raise WorkerFailed when it has ended, or when what it works on is gone."""
+        if is_orphaned():
+            raise WorkerFailed("the process that brought Valkey was killed, and Valkey with it")
         if not self.is_running:
             raise WorkerFailed(f"the worker has ended; its log ends:\n{self.log_end()}")
 

@@ -39,6 +39,10 @@ class Stage:
         """A new account with money in it."""
         return ledger.open_account(f"{name}-{self.label}", opening)
 
+    def tags(self, show: str = "") -> dict[str, str]:
+        """What marks an execution as this run's; with `show`, as one that is worth a look on the site."""
+        return {"demo": self.label, "show": show} if show else {"demo": self.label}
+
     def span(self, body: str, execution: UUID) -> journal.Span:
         """When that body of that execution ran. Raises ClaimBroken unless it ran exactly once, to its end."""
         found = [each for each in self.spans(body) if each.execution == str(execution)]
@@ -49,7 +53,7 @@ class Stage:
         """All bodies of that name so far."""
         return [each for each in journal.spans(journal.read(self.marks)) if each.body == body]
 
-    def mark(self, mark: str, body: str, execution: UUID) -> journal.Mark | None:
+    def mark(self, mark: str, body: str, execution: UUID | None) -> journal.Mark | None:
         """The first such line of the journal, if there is one yet."""
         wanted = (mark, body, str(execution))
         marks = journal.read(self.marks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from demo_project import databases
+from demo_project import databases, place
 
 
 def test_postgres_with_all_its_parts() -> None:
@@ -23,7 +23,9 @@ def test_postgres_over_a_socket() -> None:
     assert databases.from_url("postgresql:///name?host=/run/postgresql")["HOST"] == "/run/postgresql"
 
 
-@pytest.mark.parametrize(("url", "name"), [("sqlite:///a.db", "a.db"), ("sqlite:////tmp/a.db", "/tmp/a.db")])
+@pytest.mark.parametrize(
+    ("url", "name"), [("sqlite:///a.db", str(place.BASE_DIR / "a.db")), ("sqlite:////tmp/a.db", "/tmp/a.db")]
+)
 def test_sqlite_queues_its_writers(url: str, name: str) -> None:
     found = databases.from_url(url)
     assert found["NAME"] == name

@@ -88,18 +88,16 @@ def _payments(place: Path, rows: int = 12) -> Path:
     return path
 
 
-def test_the_whole_demo_is_so_within_a_minute_and_leaves_nothing_running(tmp_path: Path) -> None:
-    begun = time.monotonic()
+def test_the_whole_demo_is_so_and_leaves_nothing_running(tmp_path: Path) -> None:
     done = _manage(tmp_path, "demo")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert time.monotonic() - begun < 60
     assert _left_running(tmp_path) == []
     for part in ("serialized", "contended", "compensated", "reconciled"):
         assert f"\n{part}  " in done.stdout
     assert "retries spent: none" in done.stdout
     assert "SIGKILL to worker process" in done.stdout
     assert "payments over: 200 of 200" in done.stdout
-    assert done.stdout.count("right\n") == 10
+    assert done.stdout.count("   right\n") == 10
     assert "NOT SO" not in done.stdout
 
     shown = next(line for line in done.stdout.splitlines() if "manage.py executions" in line)
@@ -141,6 +139,32 @@ def test_an_unreachable_redis_is_said_in_a_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr + done.stdout
     assert "127.0.0.1:1" in done.stderr + done.stdout
     assert _left_running(tmp_path) == []
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "killed"])
+def test_a_demo_that_is_cut_short_leaves_nothing_running(tmp_path: Path, how: str) -> None:
+    demo = subprocess.Popen(
+        [sys.executable, "manage.py", "demo", "--part", "reconciled"],
+        cwd=ROOT,
+        env=_environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        text=True,
+    )
+    assert demo.stdout is not None
+    with demo.stdout as said:
+        for line in iter(said.readline, ""):
+            if "payments enqueued" in line:
+                break
+        if how == "Ctrl-C":  # reaches the whole foreground group
+            os.killpg(demo.pid, signal.SIGINT)
+            assert "nothing is left running" in said.read()
+            assert demo.wait(30) == 130
+        else:
+            demo.kill()
+            demo.wait(30)
+    assert _left_running(tmp_path, seconds=15) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
