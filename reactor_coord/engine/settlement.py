@@ -13,8 +13,6 @@ from reactor_coord.declare.retry import Retry
 from reactor_coord.engine.delays import retry_delay
 from reactor_coord.engine.states import StepStatus
 from reactor_coord.errors import (
-    ContentionCeilingReached,
-    ContentionError,
     CoordinationKeyError,
     DefinitionError,
     HandOffRefused,
@@ -27,14 +25,12 @@ from reactor_coord.results import Failure, Halt, Result, Skipped, Success
 NEVER_RETRIED = (
     InputValidationError,
     CoordinationKeyError,
-    ContentionError,
-    ContentionCeilingReached,
     DefinitionError,
     HandOffRefused,
     ReactorFailed,
     WorkerLost,
 )
-"""A second attempt meets the same thing; or, for contention, another mechanism has already waited."""
+"""A second attempt meets the same thing. Contention of the step itself never comes here: it has not begun its body."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ to be done from the step runs alone. It never parks. What cannot be cleaned up i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
@@ -18,6 +18,7 @@ from reactor_coord.engine.settlement import as_result
 from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus
 from reactor_coord.errors import (
     ContentionError,
+    CoordinationError,
     CoordinationKeyError,
     CoordinationUnavailable,
     LeaseLost,
@@ -28,7 +29,7 @@ from reactor_coord.results import Decided, Failure
 from reactor_coord.runtime import gates, verdicts
 from reactor_coord.runtime.arguments import place_of_reactor, place_of_step, recorded_arguments
 from reactor_coord.runtime.context import StepContext
-from reactor_coord.runtime.gates import Ending
+from reactor_coord.runtime.gates import Ending, Place
 from reactor_coord.storage import codec
 
 if TYPE_CHECKING:
@@ -45,14 +46,27 @@ def roll_back(frame: Frame) -> None:
     order = _order(frame)
     if not order:
         return
-    _hold_the_reactor(frame)
+    try:
+        _hold_what_is_around(frame)
+        refused = None
+    except (ContentionError, CoordinationUnavailable, CoordinationKeyError) as error:
+        refused = error
+    _clean_up(frame, order, refused)
+
+
+def _clean_up(frame: Frame, order: list[tuple[str, Cleanup]], refused: CoordinationError | None) -> None:
+    """Do what is to be done in this order; `refused` what was to be held around it, list it as left undone instead."""
     for name, cleanup in order:
         frame.tree.lease.check()
         step = frame.definition.steps.get(name)
         if step is None:
             _report_missing(frame, frame.runs[name])
         elif cleanup is Cleanup.DESCEND:
-            _descend(frame, step)
+            _descend(frame, step, refused)
+        elif not _has(step, cleanup):
+            continue
+        elif refused is not None:
+            _report(frame, frame.runs[name], cleanup, UNAVAILABLE, refused, key=refused.key or "")
         else:
             _clean(frame, step, cleanup)
 
@@ -73,20 +87,30 @@ def _state_of(frame: Frame, run: StepRun) -> StepState:
     )
 
 
-def _hold_the_reactor(frame: Frame) -> None:
-    """Have the reactor's own holds around its rollback: those it still has, or taken anew, waiting.
+def _hold_what_is_around(frame: Frame) -> None:
+    """Have around its rollback what was around its steps: the reactor's own holds, and a child's compose step's.
 
-    Where they cannot be had, the steps' own exclusivity still stands, and the trace says so.
+    Those it still has, or taken anew, waiting: when they were lost, or given back because the reactor had completed.
     """
-    if frame.holds or not frame.definition.coordination:
+    if gates.lost_keys(frame.holds):
+        frame.tree.give(frame.holds, Ending.ABANDONED)
+    if frame.holds:
         return
-    try:
-        frame.holds += frame.tree.hold(gates.acquire(place_of_reactor(frame), for_rollback=True))
-    except (ContentionError, CoordinationUnavailable, CoordinationKeyError) as error:
-        frame.emit(EventKind.UNDO_FAILED, reason=UNAVAILABLE, message=str(error))
+    for place in _places_around(frame):
+        frame.holds += frame.tree.hold(gates.acquire(place, for_rollback=True))
 
 
-def _descend(frame: Frame, step: StepDefinition) -> None:
+def _places_around(frame: Frame) -> Iterator[Place]:
+    if frame.parent is not None:
+        step = frame.parent.definition.steps[frame.execution.parent_step]
+        if step.coordination:
+            arguments = recorded_arguments(frame.parent, step, frame.parent.runs[step.name])
+            yield place_of_step(frame.parent, step, arguments)
+    if frame.definition.coordination:
+        yield place_of_reactor(frame)
+
+
+def _descend(frame: Frame, step: StepDefinition, refused: CoordinationError | None) -> None:
     """Roll a child back, then settle its row and its compose step."""
     assert step.reactor_class is not None
     child = frame.child(step, step.reactor_class.definition)
@@ -94,8 +118,10 @@ def _descend(frame: Frame, step: StepDefinition) -> None:
     was_done = run.status == StepStatus.SUCCEEDED
     if run.status == StepStatus.FAILED and (child is None or not _order(child)):
         return
-    if child is not None:
+    if child is not None and refused is None:
         roll_back(child)
+    elif child is not None:
+        _clean_up(child, _order(child), refused)
     incomplete = child is not None and any(each.rollback_failure for each in child.runs.values())
     if was_done:
         run.status = StepStatus.UNDO_FAILED if incomplete else StepStatus.UNDONE
@@ -122,12 +148,15 @@ def _error_of_child(frame: Frame) -> dict[str, Any] | None:
     return {"type": failure["error_type"], "message": message, "traceback": [], "began": True, "retryable": False}
 
 
+def _has(step: StepDefinition, cleanup: Cleanup) -> bool:
+    assert step.step_class is not None
+    return step.step_class.has_undo if cleanup is Cleanup.UNDO else step.step_class.has_compensate
+
+
 def _clean(frame: Frame, step: StepDefinition, cleanup: Cleanup) -> None:
     """Compensate or undo one step under its own lock; record how it went in one transaction; give back."""
     assert step.step_class is not None
     is_undo = cleanup is Cleanup.UNDO
-    if not (step.step_class.has_undo if is_undo else step.step_class.has_compensate):
-        return
     run = frame.runs[step.name]
     if _has_cost_too_many_workers(frame, step, run, cleanup):
         return

@@ -122,6 +122,13 @@ def row(of: Has) -> Execution:
     return Execution.objects.get(pk=of.execution.pk)
 
 
+def left_undone(of: Has) -> list[str]:
+    """The steps that the row lists as not rolled back."""
+    found = row(of).failure
+    assert found is not None
+    return [entry["step"] for entry in found["rollback_failures"]]
+
+
 def failure(outcome: Outcome) -> Any:
     """The failure; there must be one."""
     assert outcome.failed, outcome
