@@ -6,6 +6,7 @@ the runtime. Importing it opens no connection and starts no thread.
 
 from __future__ import annotations
 
+from reactor_coord.coordination.holding import HIGHEST_PRIORITY, Holdings
 from reactor_coord.coordination.lock import Locks
 from reactor_coord.coordination.ordered import NotYet, OrderedLines, Turn
 from reactor_coord.coordination.process import leadership, locks, ordered_lines, periods, rate_limits, semaphores
@@ -15,8 +16,10 @@ from reactor_coord.coordination.types import HeldKey, Holder, Refused, Requester
 from reactor_coord.coordination.wakes import set_waker
 
 __all__ = [
+    "HIGHEST_PRIORITY",
     "HeldKey",
     "Holder",
+    "Holdings",
     "Locks",
     "NotYet",
     "OrderedLines",

@@ -110,7 +110,7 @@ class Holdings:
             return answer
         except BaseException:
             # Redis, a time limit or Ctrl-C: nobody sleeps here any more. What was taken, `_take` gives back.
-            self.keeper.later(partial(self._leave, names, who, request.waiter, False), time.monotonic() + timeout)
+            self.keeper.later(partial(self._leave, names, who, request.waiter), time.monotonic() + timeout)
             raise
 
     def _take(self, request: Request, token: str) -> tuple[Taken | Refused, float]:
@@ -165,7 +165,7 @@ class Holdings:
             if isinstance(answer, Refused):
                 given = self._give(Taken(tuple(held), token, request.who, request.ttl, self.primitive)) if held else ()
                 others = tuple(other for other in request.keys if other != key)
-                left = self._leave(others, request.who, request.waiter, False) if others else ()
+                left = self._leave(others, request.who, request.waiter) if others else ()
                 return replace(answer, wakes=(*answer.wakes, *given, *left)), look_in
             held += answer.keys
             self._note(key, request.ttl)
@@ -233,9 +233,15 @@ class Holdings:
             self._give_later(taken)
             return ()
 
-    def leave(self, keys: Sequence[str], who: Requester, *, parked: bool = False) -> tuple[str, ...]:
-        """Out of the lines; a grant on its way goes to the next. Answers whom to wake. `parked`: what is parked goes too."""
-        return self._leave(sorted_keys(keys), who, waiter_id(who), parked)
+    def leave(
+        self, keys: Sequence[str], who: Requester, *, parked: bool = False, keeps_ticket: bool = False
+    ) -> tuple[str, ...]:
+        """Out of the lines; a grant on its way goes to the next. Answers whom to wake.
+
+        `parked`: what is parked goes too. `keeps_ticket`: it will come again, and then has its old place.
+        """
+        what = "parked" if parked else "aside" if keeps_ticket else "line"
+        return self._leave(sorted_keys(keys), who, waiter_id(who), what)
 
     def tend(self, limit: int = 200) -> tuple[str, ...]:
         """Look after up to `limit` keys whose hold or grant has lapsed with nobody to release it; answers whom to wake."""
@@ -260,9 +266,9 @@ class Holdings:
     def _give_later(self, taken: Taken) -> None:
         self.keeper.later(partial(self._give, taken), time.monotonic() + taken.ttl)
 
-    def _leave(self, keys: tuple[str, ...], who: Requester, waiter: str, parked: bool) -> tuple[str, ...]:
+    def _leave(self, keys: tuple[str, ...], who: Requester, waiter: str, what: str = "line") -> tuple[str, ...]:
         by = who.execution or who.owner
-        arguments = (who.owner, waiter, int(parked), by, unique())
+        arguments = (who.owner, waiter, what, by, unique())
         return tuple(map(to_text, self._each(self.scripts.leave, keys, arguments)))
 
     # ---- one script over several keys

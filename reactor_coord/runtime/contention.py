@@ -49,8 +49,8 @@ def refuse(
     parks: bool,
     for_rollback: bool,
 ) -> NoReturn:
-    """Tell of the refusal, then park, skip or fail."""
-    held_by = describe_holder(refused.holder)
+    """Tell of the refusal, then park, skip or fail. In a line that is full nobody parks."""
+    held_by = describe_holders(refused)
     place.emit(
         EventKind.REFUSED,
         step=place.step,
@@ -62,6 +62,8 @@ def refuse(
         waiting=refused.waiting,
     )
     probes.reached("refused.after")
+    if refused.is_full:
+        raise _line_is_full(gate, place, declaration, refused, error)
     if parks:
         raise Parked(_park(gate, place, declaration, keys, refused))
     if declaration.on_contention == "skip" and not for_rollback:
@@ -79,7 +81,7 @@ def refuse(
 def _park(gate: Gate, place: Place, declaration: Any, keys: Sequence[str], refused: Refused) -> Park:
     now = timezone.now()
     previous = place.previous or {}
-    standing = _standing(place, refused.holder.fence if refused.holder else 0, refused.place, now)
+    standing = _standing(place, refused.fence, refused.place, now)
     since = datetime.fromisoformat(previous["since"]) if previous else now
     attempts = int(previous.get("attempts", 0))
     max_wait = getattr(declaration, "max_wait", None)
@@ -98,7 +100,7 @@ def _park(gate: Gate, place: Place, declaration: Any, keys: Sequence[str], refus
         "primitive": gate.primitive,
         "key": refused.key,
         "keys": list(keys),
-        "holder": describe_holder(refused.holder),
+        "holder": describe_holders(refused),
         "holder_execution": refused.holder.execution if refused.holder else "",
         "place": refused.place,
         "waiting": refused.waiting,
@@ -114,6 +116,29 @@ def snooze_policy() -> SnoozePolicy:
     """The `SNOOZE_*` settings."""
     known = conf.settings()
     return SnoozePolicy(known.SNOOZE_BASE_DELAY, known.SNOOZE_MAX_DELAY, known.SNOOZE_JITTER, known.SNOOZE_MAX_ATTEMPTS)
+
+
+def _line_is_full(
+    gate: Gate, place: Place, declaration: Any, refused: Refused, error: type[ContentionError]
+) -> ContentionError:
+    held_by = describe_holders(refused)
+    return error(
+        f"{place.describe()} may not wait for the {gate.primitive} {refused.key!r}: {refused.waiting} stand in line already, "
+        f"and max_waiting={declaration.max_waiting} allows no more; it is held by {held_by}. Come again later, or raise "
+        f"max_waiting",
+        reactor=place.reactor,
+        step=place.step,
+        primitive=gate.primitive,
+        key=refused.key,
+        holder=held_by,
+        waiting=refused.waiting,
+    )
+
+
+def describe_holders(refused: Refused) -> str:
+    """Name who is in the way: the holder, or one of a semaphore's and how many more."""
+    one, more = describe_holder(refused.holder), refused.in_use - 1
+    return f"{one} and {more} more" if refused.holder is not None and more > 0 else one
 
 
 def describe_holder(holder: Holder | None) -> str:
@@ -137,7 +162,7 @@ def _standing(place: Place, fence: int, position: int, now: datetime) -> Standin
 def _ceiling(
     place: Place, primitive: str, refused: Refused, attempts: int, waited_seconds: float
 ) -> ContentionCeilingReached:
-    holder = describe_holder(refused.holder)
+    holder = describe_holders(refused)
     return ContentionCeilingReached(
         f"{place.describe()} gave up on contention for the {primitive} {refused.key!r} after {attempts} parks and "
         f"{waited_seconds:.0f} s: it is held by {holder}. Look at the holder, raise SNOOZE_MAX_ATTEMPTS or max_wait, "

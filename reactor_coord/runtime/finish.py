@@ -17,9 +17,10 @@ from reactor_coord.coordination import Requester
 from reactor_coord.engine.states import EventKind, ExecutionStatus
 from reactor_coord.errors import CoordinationUnavailable
 from reactor_coord.models import Execution
-from reactor_coord.runtime import gates
+from reactor_coord.runtime import gates, units
 from reactor_coord.runtime.dispatch import send, wake_name
 from reactor_coord.runtime.gates import Ending
+from reactor_coord.runtime.holding import HoldingGate
 from reactor_coord.runtime.parking import Parked
 from reactor_coord.runtime.tree import Frame, Tree
 from reactor_coord.storage import codec, store
@@ -81,6 +82,7 @@ def let_go(tree: Tree, ending: Ending) -> None:
     leave_lines(tree)
     if tree.trace:
         store.record(tree.take_batch().trace)
+    units.report(tree.root)
 
 
 def leave_lines(tree: Tree) -> None:
@@ -95,6 +97,20 @@ def leave_waited(root: Execution, waited: Mapping[str, Any]) -> None:
     _leave(root, str(waited.get("primitive", "")), list(waited["keys"]), parked=False)
 
 
+def step_aside(tree: Tree, waits_on: Mapping[str, Any]) -> None:
+    """Be granted nothing in the lines of the last park while the tree parks for something else; keep the ticket there."""
+    waited = tree.waited or {}
+    is_same = waited.get("primitive") == waits_on.get("primitive")
+    keys = set(waited.get("keys", ())) - set(waits_on.get("keys", ()) if is_same else ())
+    gate = gates.gate_of(str(waited.get("primitive", "")))
+    if not keys or not isinstance(gate, HoldingGate):
+        return
+    try:
+        gate.step_aside(sorted(keys), _requester(tree.root))
+    except CoordinationUnavailable as error:
+        logger.warning("event=reactor_coord.step_aside_failed execution=%s error=%s", tree.id, error)
+
+
 def let_go_of_kept(root: Execution, kept: Iterable[Mapping[str, Any]]) -> None:
     """Free what a parked tree keeps, when it will not come back for it."""
     for entry in kept:
@@ -105,11 +121,14 @@ def _leave(root: Execution, primitive: str, keys: list[str], *, parked: bool) ->
     gate = gates.gate_of(primitive)
     if gate is None:
         return
-    requester = Requester(owner=str(root.id), claim=root.lease_token, wake=wake_name(str(root.id), root.queue))
     try:
-        gate.leave(keys, requester, parked=parked)
+        gate.leave(keys, _requester(root), parked=parked)
     except CoordinationUnavailable as error:
         logger.warning("event=reactor_coord.leave_failed execution=%s error=%s", root.id, error)
+
+
+def _requester(root: Execution) -> Requester:
+    return Requester(owner=str(root.id), claim=root.lease_token, wake=wake_name(str(root.id), root.queue))
 
 
 def park(root: Frame, parked: Parked) -> None:
@@ -117,6 +136,7 @@ def park(root: Frame, parked: Parked) -> None:
     answered with a message.
     """
     tree, what = root.tree, parked.park
+    step_aside(tree, what.waiting_on or {})
     _keep_holds(tree, (what.resume_at - timezone.now()).total_seconds())
     own_message = _own_countdown(parked)
     look_at = (
@@ -174,4 +194,11 @@ def rollback_failures(root: Frame) -> list[dict[str, Any]]:
         run.rollback_failure for frame in frames for run in frame.runs.values() if run.rollback_failure
     ]
     found.sort(key=lambda failure: float(failure["order"]))
-    return [{key: value for key, value in failure.items() if key != "order"} for failure in found]
+    return [entry for failure in found for entry in _entries(failure)]
+
+
+def _entries(failure: dict[str, Any]) -> list[dict[str, Any]]:
+    """One cleanup that did not happen, or those of the units below a step."""
+    if "entries" in failure:
+        return list(failure["entries"])
+    return [{key: value for key, value in failure.items() if key != "order"}]

@@ -141,8 +141,9 @@ def phases() -> tuple[Gate, ...]:
     from reactor_coord.runtime.ordering import OrderedGate
     from reactor_coord.runtime.periodic import PeriodCheck, PeriodRecheck
     from reactor_coord.runtime.rate_limiting import RateCharge, RateLook
+    from reactor_coord.runtime.semaphores import SemaphoreGate
 
-    return (OrderedGate(), PeriodCheck(), RateLook(), LockGate(), PeriodRecheck(), RateCharge())
+    return (OrderedGate(), PeriodCheck(), RateLook(), LockGate(), SemaphoreGate(), PeriodRecheck(), RateCharge())
 
 
 def gate_of(primitive: str) -> Gate | None:

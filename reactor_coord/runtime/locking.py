@@ -2,70 +2,42 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from reactor_coord import probes
-from reactor_coord.coordination import Refused, Requester, Taken, locks
+from reactor_coord.coordination import Locks, Refused, Requester, Taken, locks
 from reactor_coord.declare.coordination import LockDeclaration
 from reactor_coord.errors import LockContended
-from reactor_coord.runtime import contention
-from reactor_coord.runtime.dispatch import wake
-from reactor_coord.runtime.gates import Ending, Hold, Place
+from reactor_coord.runtime.holding import HoldingGate
 
 
-class LockGate:
+class LockGate(HoldingGate):
     """All the keys of a lock, or none."""
 
     primitive = "lock"
-    once = False
+    contended = LockContended
 
-    def acquire(self, place: Place, declaration: LockDeclaration, *, patience: float | None) -> Hold:
-        """Take all keys at once; see `Gate`."""
-        keys = [key.compute(place.arguments, place.redacted) for key in declaration.keys]
-        probes.reached("step.before_take")
-        parks = contention.joins_the_line(place, declaration, patience)
-        answer = self._ask(place, declaration, keys, patience, parks=parks)
-        if isinstance(answer, Refused):
-            wake(answer.wakes)
-            is_rollback = patience is not None
-            contention.refuse(
-                self, place, declaration, keys, answer, LockContended, parks=parks, for_rollback=is_rollback
-            )
-        hold = Hold(self, answer, place, declaration)
-        locks().watch(answer, hold.lost.add, prolong=declaration.auto_extend)
-        for key in answer.keys:
-            contention.tell_taken(place, self.primitive, key)
-        probes.reached("step.after_take")
-        return hold
+    @property
+    def holdings(self) -> Locks:
+        """The process's locks."""
+        return locks()
 
-    def _ask(
-        self, place: Place, declaration: LockDeclaration, keys: list[str], patience: float | None, *, parks: bool
+    def take(
+        self, keys: Sequence[str], who: Requester, declaration: LockDeclaration, *, max_waiting: int | None
     ) -> Taken | Refused:
-        if parks:
-            return locks().take(keys, place.requester, ttl=declaration.ttl)
-        seconds = contention.seconds_to_wait(place, declaration, patience)
-        return locks().wait(keys, place.requester, ttl=declaration.ttl, timeout=seconds)
+        """All keys at once."""
+        return locks().take(keys, who, ttl=declaration.ttl, max_waiting=max_waiting)
 
-    def release(self, hold: Hold, ending: Ending) -> None:
-        """Give the keys back and wake the heads of their lines."""
-        probes.reached("release.before")
-        wake(locks().give(hold.taken))
-        probes.reached("release.after")
-
-    def park(self, hold: Hold, horizon: float) -> None:
-        """Keep the keys for the parked tree, unrenewed, until the horizon."""
-        locks().park(hold.taken, horizon)
-
-    def check(self, hold: Hold) -> None:
-        """Ask Redis whether the keys still stand."""
-        asked_at = time.monotonic()
-        hold.lost |= locks().renew(hold.taken) if hold.declaration.auto_extend else locks().lost(hold.taken)
-        hold.seen_at = asked_at
-
-    def leave(self, keys: Iterable[str], requester: Requester, *, parked: bool = False) -> None:
-        """Leave the lines, and let go of what is parked if asked; who gets a grant by it is woken."""
-        wake(locks().leave(list(keys), requester, parked=parked))
+    def wait(
+        self,
+        keys: Sequence[str],
+        who: Requester,
+        declaration: LockDeclaration,
+        *,
+        timeout: float,
+        max_waiting: int | None,
+    ) -> Taken | Refused:
+        """All keys at once, in the same line."""
+        return locks().wait(keys, who, ttl=declaration.ttl, timeout=timeout, max_waiting=max_waiting)
 
     def rollback_wait(self, declaration: LockDeclaration) -> float | None:
         """The declared one, or the ttl."""

@@ -95,13 +95,13 @@ class Attempt:
             return self.close(early)
         return self.run_protected(self._run_body)
 
-    def prepare(self) -> Settlement | None:
+    def prepare(self, *, guards: bool = True) -> Settlement | None:
         """Do what comes before coordination; a settlement when the step goes no further."""
         try:
-            if not self._is_wanted():
+            if not self.is_wanted():
                 return Settlement(StepStatus.SKIPPED, reason="where", began=False)
             self.arguments = declared_arguments(self.frame, self.step)
-            if self.step.step_class is not None and self.step.step_class.has_guard:
+            if guards and self.step.step_class is not None and self.step.step_class.has_guard:
                 self._instance().guard()
         except Decided as decided:
             return self.settle(decided.result, began=False)
@@ -132,7 +132,8 @@ class Attempt:
         finally:
             self.tree.give(holds, ending)
 
-    def _is_wanted(self) -> bool:
+    def is_wanted(self) -> bool:
+        """Whether `where` lets the step run."""
         if self.step.where is not None:
             return bool(self.step.where(**where_arguments(self.frame, self.step)))
         if self.step.step_class is not None and self.step.step_class.has_where:
@@ -197,7 +198,7 @@ class Attempt:
                 step=hold.place.step,
                 primitive=hold.primitive,
                 key=key,
-                on_lost=hold.declaration.on_lost,
+                on_lost=getattr(hold.declaration, "on_lost", "fail"),
             )
         fatal = [key for hold, key in lost if getattr(hold.declaration, "on_lost", "fail") == "fail"]
         if not fatal or isinstance(result, Failure):

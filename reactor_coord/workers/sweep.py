@@ -18,7 +18,7 @@ from django.db import connections
 from django.utils import timezone
 
 from reactor_coord import conf, probes
-from reactor_coord.coordination import leadership, locks, ordered_lines
+from reactor_coord.coordination import leadership, locks, ordered_lines, semaphores
 from reactor_coord.declare import registry
 from reactor_coord.engine.states import Mode
 from reactor_coord.errors import CoordinationUnavailable, ReactorCoordError
@@ -88,7 +88,7 @@ def _send_what_is_due() -> int:
 
 def _tend_lines() -> int:
     try:
-        wakes = (*locks().tend(), *ordered_lines().tend())
+        wakes = (*locks().tend(), *semaphores().tend(), *ordered_lines().tend())
     except CoordinationUnavailable as error:
         logger.warning("event=reactor_coord.sweep_without_redis error=%s", error)
         return 0

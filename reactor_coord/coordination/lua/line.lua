@@ -58,6 +58,24 @@ local function drop_waiter(r, id)
   end
 end
 
+-- It came in time for what it was offered, whatever became of it.
+local function forgive(r, id)
+  local waiter = read_waiter(r, id)
+  if waiter then
+    waiter.lapses = waiter.lapses - 1
+    write_waiter(r, id, waiter)
+  end
+end
+
+-- With its ticket kept it can be granted nothing, and has its old place when it comes again.
+local function leave_line(r, id, keeps_ticket)
+  if keeps_ticket then
+    redis.call('ZREM', r.line, id)
+  else
+    drop_waiter(r, id)
+  end
+end
+
 -- Nobody sleeps on that inbox any more.
 local function is_dead(waiter)
   return not waiter or (waiter.deadline and waiter.deadline < NOW)

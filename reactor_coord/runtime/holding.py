@@ -1,0 +1,105 @@
+"""What the gates of primitives with holders and a line share: take or wait, tell of it, keep it, give it back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from reactor_coord import probes
+from reactor_coord.coordination import HIGHEST_PRIORITY, Holdings, Refused, Requester, Taken
+from reactor_coord.errors import ContentionError
+from reactor_coord.runtime import contention
+from reactor_coord.runtime.dispatch import wake
+from reactor_coord.runtime.gates import Ending, Hold, Place
+
+DECLARED_AT_MOST = HIGHEST_PRIORITY - 1
+"""Of a declaration: a rollback stands before all who go forward, whatever they declare."""
+
+
+class HoldingGate:
+    """A gate whose acquisition is held until it is given back."""
+
+    primitive: str
+    once: bool = False
+    contended: ClassVar[type[ContentionError]]
+
+    @property
+    def holdings(self) -> Holdings:
+        """The primitive in Redis."""
+        raise NotImplementedError
+
+    def take(
+        self, keys: Sequence[str], who: Requester, declaration: Any, *, max_waiting: int | None
+    ) -> Taken | Refused:
+        """Ask once; refused, it stands in line."""
+        raise NotImplementedError
+
+    def wait(
+        self, keys: Sequence[str], who: Requester, declaration: Any, *, timeout: float, max_waiting: int | None
+    ) -> Taken | Refused:
+        """Block for it up to `timeout` seconds."""
+        raise NotImplementedError
+
+    def rollback_wait(self, declaration: Any) -> float | None:
+        """See `Gate`."""
+        raise NotImplementedError
+
+    def acquire(self, place: Place, declaration: Any, *, patience: float | None) -> Hold:
+        """Have everything that is declared, or nothing; see `Gate`."""
+        keys = [key.compute(place.arguments, place.redacted) for key in declaration.keys]
+        probes.reached("step.before_take")
+        parks = contention.joins_the_line(place, declaration, patience)
+        answer = self._ask(place, declaration, keys, patience, parks=parks)
+        if isinstance(answer, Refused):
+            wake(answer.wakes)
+            is_rollback = patience is not None
+            contention.refuse(
+                self, place, declaration, keys, answer, self.contended, parks=parks, for_rollback=is_rollback
+            )
+        hold = Hold(self, answer, place, declaration)
+        self.holdings.watch(answer, hold.lost.add, prolong=declaration.auto_extend)
+        for key in answer.keys:
+            contention.tell_taken(place, self.primitive, key)
+        probes.reached("step.after_take")
+        return hold
+
+    def _ask(
+        self, place: Place, declaration: Any, keys: list[str], patience: float | None, *, parks: bool
+    ) -> Taken | Refused:
+        if patience is not None:
+            first = replace(place.requester, priority=HIGHEST_PRIORITY)
+            return self.wait(keys, first, declaration, timeout=patience, max_waiting=None)
+        who = place.requester
+        if declaration.priority:
+            who = replace(who, priority=min(declaration.priority, DECLARED_AT_MOST))
+        if parks:
+            return self.take(keys, who, declaration, max_waiting=declaration.max_waiting)
+        seconds = contention.seconds_to_wait(place, declaration, patience)
+        return self.wait(keys, who, declaration, timeout=seconds, max_waiting=declaration.max_waiting)
+
+    def release(self, hold: Hold, ending: Ending) -> None:
+        """Give it back and wake who got it."""
+        probes.reached("release.before")
+        wake(self.holdings.give(hold.taken))
+        probes.reached("release.after")
+
+    def park(self, hold: Hold, horizon: float) -> None:
+        """Keep it for the parked tree, unrenewed, until the horizon."""
+        self.holdings.park(hold.taken, horizon)
+
+    def check(self, hold: Hold) -> None:
+        """Ask Redis whether it still stands."""
+        asked_at = time.monotonic()
+        prolongs = hold.declaration.auto_extend
+        hold.lost |= self.holdings.renew(hold.taken) if prolongs else self.holdings.lost(hold.taken)
+        hold.seen_at = asked_at
+
+    def leave(self, keys: Iterable[str], requester: Requester, *, parked: bool = False) -> None:
+        """Leave the lines, and let go of what is parked if asked; who gets a grant by it is woken."""
+        wake(self.holdings.leave(list(keys), requester, parked=parked))
+
+    def step_aside(self, keys: Iterable[str], requester: Requester) -> None:
+        """Be granted nothing while something else is waited for; the ticket stays, for whoever comes back with it."""
+        wake(self.holdings.leave(list(keys), requester, keeps_ticket=True))
