@@ -1,0 +1,96 @@
+"""The reactors that are measured."""
+
+from __future__ import annotations
+
+import time
+
+from reactor_coord import Input, Reactor, Step, step, with_lock, with_rate_limit
+
+
+class Ten(Reactor):
+    """Ten steps in a row, each on the value of the one before."""
+
+    start = Input(int)
+
+    @step(value=start)
+    def one(value: int) -> int:
+        return value + 1
+
+    @step(value=one)
+    def two(value: int) -> int:
+        return value + 1
+
+    @step(value=two)
+    def three(value: int) -> int:
+        return value + 1
+
+    @step(value=three)
+    def four(value: int) -> int:
+        return value + 1
+
+    @step(value=four)
+    def five(value: int) -> int:
+        return value + 1
+
+    @step(value=five)
+    def six(value: int) -> int:
+        return value + 1
+
+    @step(value=six)
+    def seven(value: int) -> int:
+        return value + 1
+
+    @step(value=seven)
+    def eight(value: int) -> int:
+        return value + 1
+
+    @step(value=eight)
+    def nine(value: int) -> int:
+        return value + 1
+
+    @step(value=nine)
+    def ten(value: int) -> int:
+        return value + 1
+
+    returns = ten
+
+
+@with_lock("{key}", ttl=60)
+class NoteStart(Step):
+    """Under a lock; its value is when its body began and ended, by the clock all processes share, and its fence."""
+
+    key = Input(str)
+
+    def run(self) -> dict[str, float]:
+        """Take no time."""
+        began = time.monotonic()
+        return {"began": began, "fence": self.context.fence(self.key)}
+
+
+class Locked(Reactor):
+    """One locked step."""
+
+    key = Input(str)
+
+    work = step(NoteStart)
+    returns = work
+
+
+@with_rate_limit("{key}", limit=20, period="second")
+class LimitedStart(Step):
+    """Twenty starts a second; its value is the wall clock, by whose seconds a fixed window counts."""
+
+    key = Input(str)
+
+    def run(self) -> float:
+        """Take no time."""
+        return time.time()
+
+
+class Limited(Reactor):
+    """One limited step."""
+
+    key = Input(str)
+
+    work = step(LimitedStart)
+    returns = work

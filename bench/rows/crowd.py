@@ -1,0 +1,182 @@
+"""Many processes that block on one key and ask again at once: throughput, hand-offs and fairness, beside the peers."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from bench.result import Figure, Row, check
+from bench.stage import Stage
+from bench.timing import jain, ms, quantile
+
+BODY = 0.005
+AIM_SHARE, AIM_JAIN = 0.83, 0.99
+OURS = "this package"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one process saw: when its bodies began and ended, by the clock that all share."""
+
+    bodies: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One contender's figures."""
+
+    per_second: float
+    hand_off_50: float
+    hand_off_99: float
+    slowest_over_fastest: float
+    jain: float
+
+
+def measure_8(stage: Stage) -> Row:
+    """Eight."""
+    return _measure(stage, 8, stage.either(6, 2))
+
+
+def measure_48(stage: Stage) -> Row:
+    """Forty-eight: far more than there are cores."""
+    return _measure(stage, 48, stage.either(12, 4))
+
+
+def _measure(stage: Stage, count: int, seconds: float) -> Row:
+    rounds = stage.either(3, 1)
+    runs: dict[str, list[Verdict]] = {name: [] for name in MAKERS}
+    for _ in range(rounds):
+        for name in MAKERS:
+            runs[name].append(_contend(name, stage.valkey.url, count, seconds))
+    figures: list[Figure] = []
+    chosen = {name: sorted(verdicts, key=lambda each: each.per_second)[rounds // 2] for name, verdicts in runs.items()}
+    for name, verdict in chosen.items():
+        text = (
+            f"{verdict.per_second:.0f}/s, hand-off p50 {ms(verdict.hand_off_50)} p99 {ms(verdict.hand_off_99)}, "
+            f"most over fewest {verdict.slowest_over_fastest:.1f}, Jain {verdict.jain:.3f}"
+        )
+        figures.append(Figure(name, text, verdict.per_second * BODY, name == OURS))
+    ours = chosen[OURS]
+    return Row(
+        name=f"crowd-{count}",
+        title=f"{count} processes block on one key, {BODY * 1000:.0f} ms body, each asks again at once",
+        conditions=f"not pinned; {seconds:.0f} s each, {rounds} rounds in turn, the round with the median rate",
+        figures=tuple(figures),
+        floor=f"the ideal of {1 / BODY:.0f}/s",
+        checked="no two bodies overlapped",
+        aim=f"at least {AIM_SHARE} of the ideal, Jain at least {AIM_JAIN}",
+        is_met=ours.per_second * BODY >= AIM_SHARE and ours.jain >= AIM_JAIN,
+    )
+
+
+def _contend(name: str, url: str, count: int, seconds: float) -> Verdict:
+    # A server that has imported everything forks them: nobody's start costs the others their cores.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["bench.rows.crowd", "django_redis", "redis_lock", "reactor_coord.coordination"])
+    results = context.SimpleQueue()
+    ready, go = context.Semaphore(0), context.Event()
+    crowd = [context.Process(target=_stand, args=(name, url, seconds, ready, go, results)) for _ in range(count)]
+    for each in crowd:
+        each.start()
+    for _ in crowd:
+        check(ready.acquire(timeout=60), f"a process of {name} did not start")
+    go.set()
+    seen = [results.get() for _ in crowd]
+    for each in crowd:
+        each.join(30)
+    return _judge(name, seen, seconds)
+
+
+def _judge(name: str, seen: list[Seen], seconds: float) -> Verdict:
+    bodies = sorted(body for each in seen for body in each.bodies)
+    check(len(bodies) > 1, f"{name}: nobody got the key")
+    gaps = [after[0] - before[1] for before, after in zip(bodies, bodies[1:], strict=False)]
+    check(min(gaps) >= 0, f"{name}: two bodies overlapped")
+    counts = [len(each.bodies) for each in seen]
+    took = bodies[-1][1] - bodies[0][0]
+    return Verdict(
+        per_second=len(bodies) / max(took, seconds),
+        hand_off_50=quantile(gaps, 0.5),
+        hand_off_99=quantile(gaps, 0.99),
+        slowest_over_fastest=max(counts) / min(counts) if min(counts) else float("inf"),
+        jain=jain(counts),
+    )
+
+
+def _stand(name: str, url: str, seconds: float, ready: object, go: object, results: object) -> None:
+    """The life of one process of the crowd."""
+    hold = MAKERS[name](url)
+    bodies: list[tuple[float, float]] = []
+    with hold("bench:warm-up:" + multiprocessing.current_process().name):
+        pass
+    ready.release()  # type: ignore[attr-defined]
+    go.wait()  # type: ignore[attr-defined]
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with hold("bench:crowd"):
+            began = time.monotonic()
+            if began >= end:
+                break
+            time.sleep(BODY)
+            bodies.append((began, time.monotonic()))
+    results.put(Seen(tuple(bodies)))  # type: ignore[attr-defined]
+
+
+Hold = Callable[[str], AbstractContextManager[object]]
+
+
+def _ours(url: str) -> Hold:
+    import contextlib
+    import os
+    from collections.abc import Iterator
+
+    from django.conf import settings
+
+    from reactor_coord.coordination import Locks, Taken
+    from reactor_coord.coordination.connection import Connection
+    from reactor_coord.coordination.keys import Names
+    from reactor_coord.coordination.types import Requester
+
+    if not settings.configured:
+        settings.configure(CACHES={"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}})
+    locks = Locks(Connection("default"), Names("bench-crowd"))
+    who = Requester(owner=f"process-{os.getpid()}", claim="bench")
+
+    @contextlib.contextmanager
+    def hold(key: str) -> Iterator[None]:
+        taken = locks.wait([key], who, ttl=30, timeout=60)
+        check(isinstance(taken, Taken), f"refused after a minute: {taken}")
+        assert isinstance(taken, Taken)
+        try:
+            yield
+        finally:
+            locks.give(taken)
+
+    return hold
+
+
+def _redis_py(url: str, *, sleep: float) -> Hold:
+    import redis
+
+    client = redis.Redis.from_url(url)
+    return lambda key: client.lock(f"redis-py:{key}", timeout=30, sleep=sleep)
+
+
+def _python_redis_lock(url: str) -> Hold:
+    import redis
+    import redis_lock
+
+    client = redis.Redis.from_url(url)
+    return lambda key: redis_lock.Lock(client, key, expire=30)
+
+
+MAKERS: dict[str, Callable[[str], Hold]] = {
+    OURS: _ours,
+    "python-redis-lock": _python_redis_lock,
+    "redis-py Lock, polling every 10 ms": functools.partial(_redis_py, sleep=0.01),
+    "redis-py Lock, as it comes (100 ms)": functools.partial(_redis_py, sleep=0.1),
+}
