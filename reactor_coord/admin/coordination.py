@@ -71,12 +71,12 @@ class CoordinationPages(_Base):
             return HttpResponseRedirect(back)
         asked = request.POST if request.method == "POST" else request.GET
         key, primitive = asked.get("key", ""), asked.get("primitive", "lock")
+        shown = asked.get("fence", "")
         try:
-            hold = views.hold(key, primitive)
+            hold = views.hold(key, primitive, int(shown) if shown.isdecimal() else None)
         except CoordinationUnavailable as error:
             self.message_user(request, views.mask_secrets(str(error)), messages.ERROR)
             return HttpResponseRedirect(back)
-        shown = asked.get("fence", "")
         if hold is None or (shown and str(hold.fence) != shown):
             now = f"it is {hold.holder} who has it now" if hold else "nobody has it now"
             self.message_user(request, f"Owner changed: {key} was given back meanwhile, {now}.", messages.WARNING)

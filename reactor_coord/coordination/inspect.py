@@ -1,7 +1,7 @@
-"""What operators see: who holds a key, since when and for how long, and who stands in line for it.
+"""What operators see: who holds a key, since when and for how long, and who stands in line for it. Locks and semaphores.
 
-Reads the index of live keys, so the cost is that of what is live, never of what is in Redis. A look, not a snapshot:
-each key is read a moment after the one before.
+Reads the indexes of live keys, so the cost is that of what is live, never of what is in Redis. A look, not a snapshot:
+each key is read a moment after the one before. Where no primitive is named, all are looked at, or the lock for one key.
 """
 
 from __future__ import annotations
@@ -11,12 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from reactor_coord.coordination import lock, semaphore
+from reactor_coord.coordination.holding import Holdings, split_info
 from reactor_coord.coordination.keys import to_text
-from reactor_coord.coordination.lock import PRIMITIVE, Locks, split_info
-from reactor_coord.coordination.process import locks
+from reactor_coord.coordination.process import locks, semaphores
 
 AT_ONCE = 500
 """Keys read in one pipeline."""
+
+KEPT_AFTER_MS = 1000
+"""Of a semaphore's slots, past the end of the last lease (`slots.lua`): by it the server's time is known."""
+
+PRIMITIVES = (lock.PRIMITIVE, semaphore.PRIMITIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,7 @@ class HoldView:
     waiting: int
     granted_at: float | None = None
     released_by: str = ""
-    primitive: str = PRIMITIVE
+    primitive: str = lock.PRIMITIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,66 +62,119 @@ class WaiterView:
     is_blocking: bool
     lapses: int
     priority: int
-    primitive: str = PRIMITIVE
+    primitive: str = lock.PRIMITIVE
 
 
 @dataclass(frozen=True, slots=True)
 class KeyView:
-    """One live key: its hold if there is one, and how many wait."""
+    """One live key: its holds (of a lock at most one), and how many wait. `limit`: a semaphore's, where somebody waits."""
 
     key: str
-    hold: HoldView | None
+    holds: tuple[HoldView, ...]
     waiting: int
+    primitive: str = lock.PRIMITIVE
+    limit: int | None = None
+
+    @property
+    def hold(self) -> HoldView | None:
+        """The hold, of several the oldest."""
+        return self.holds[0] if self.holds else None
 
 
-def survey(of: Locks | None = None, *, offset: int = 0, limit: int | None = None) -> list[KeyView]:
-    """Live keys, those that lapse first first. What lapsed and was not tended yet is left out."""
-    found = of or locks()
-    last = -1 if limit is None else offset + limit - 1
-    members = found.connection.commands(("ZRANGE", found.names.index(PRIMITIVE), offset, last))[0]
-    return [view for view in _read(found, [to_text(each) for each in members]) if view.hold or view.waiting]
+def of_primitive(primitive: str) -> Holdings:
+    """The process's holdings of that primitive."""
+    return {lock.PRIMITIVE: locks, semaphore.PRIMITIVE: semaphores}[primitive]()
 
 
-def holds(of: Locks | None = None, *, offset: int = 0, limit: int | None = None) -> list[HoldView]:
-    """All holds, grants and parked holds among the live keys."""
-    return [view.hold for view in survey(of, offset=offset, limit=limit) if view.hold]
+def survey(of: Holdings | None = None, *, offset: int = 0, limit: int | None = None) -> list[KeyView]:
+    """Live keys, by primitive those that lapse first first. What lapsed and was not tended yet is left out."""
+    views: list[KeyView] = []
+    end = None if limit is None else offset + limit
+    for found in (of,) if of else map(of_primitive, PRIMITIVES):
+        last = -1 if end is None else end - 1
+        members = found.connection.commands(("ZRANGE", found.names.index(found.primitive), 0, last))[0]
+        views += _read(found, [to_text(each) for each in members])
+    return [view for view in views[offset:end] if view.holds or view.waiting]
 
 
-def waited_for(of: Locks | None = None) -> list[KeyView]:
+def holds(of: Holdings | None = None, *, offset: int = 0, limit: int | None = None) -> list[HoldView]:
+    """All holds, grants and parked holds among the live keys. `offset` and `limit` count keys."""
+    return [hold for view in survey(of, offset=offset, limit=limit) for hold in view.holds]
+
+
+def waited_for(of: Holdings | None = None) -> list[KeyView]:
     """The live keys in whose line somebody stands."""
     return [view for view in survey(of) if view.waiting]
 
 
-def look(key: str, of: Locks | None = None) -> KeyView:
+def look(key: str, of: Holdings | None = None, primitive: str = lock.PRIMITIVE) -> KeyView:
     """One key, live or not."""
-    return next(_read(of or locks(), [key]))
+    return next(_read(of or of_primitive(primitive), [key]))
 
 
-def line(key: str, of: Locks | None = None) -> list[WaiterView]:
+def line(key: str, of: Holdings | None = None, primitive: str = lock.PRIMITIVE) -> list[WaiterView]:
     """Who stands in line for a key, first come first."""
-    found = of or locks()
-    _, line_name, waiters_name, _, _ = found.names.resource(PRIMITIVE, key)
+    found = of or of_primitive(primitive)
+    _, line_name, waiters_name, *_ = found.names.resource(found.primitive, key)
     ids, packed = found.connection.commands(("ZRANGE", line_name, 0, -1), ("HGETALL", waiters_name))
     waiters = _fields(packed)
     known = [json.loads(waiters[name]) for each in ids if (name := to_text(each)) in waiters]
-    return [_waiter(key, place, entry) for place, entry in enumerate(known, start=1)]
+    return [_waiter(key, place, entry, found.primitive) for place, entry in enumerate(known, start=1)]
 
 
-def _read(found: Locks, keys: Sequence[str]) -> Iterator[KeyView]:
+def _read(found: Holdings, keys: Sequence[str]) -> Iterator[KeyView]:
+    is_lock = found.primitive == lock.PRIMITIVE
+    asked, view = (_lock_commands, _lock_view) if is_lock else (_semaphore_commands, _semaphore_view)
     for start in range(0, len(keys), AT_ONCE):
         part = keys[start : start + AT_ONCE]
-        commands: list[tuple[bytes | str, ...]] = []
-        for key in part:
-            hold, line_name, *_ = found.names.resource(PRIMITIVE, key)
-            commands += [("HGETALL", hold), ("PTTL", hold), ("ZCARD", line_name)]
+        commands = [command for key in part for command in asked(found.names.resource(found.primitive, key))]
         replies = found.connection.commands(*commands)
+        each = len(replies) // len(part)
         for at, key in enumerate(part):
-            packed, left, waiting = replies[3 * at : 3 * at + 3]
-            fields = _fields(packed)
-            yield KeyView(key, _hold(key, fields, int(left), int(waiting)) if fields else None, int(waiting))
+            yield view(key, replies[each * at : each * (at + 1)])
 
 
-def _hold(key: str, fields: Mapping[str, str], left_ms: int, waiting: int) -> HoldView:
+Commands = list[tuple[bytes | str | int, ...]]
+
+
+def _lock_commands(names: Sequence[bytes]) -> Commands:
+    hold, line_name, *_ = names
+    return [("HGETALL", hold), ("PTTL", hold), ("ZCARD", line_name)]
+
+
+def _lock_view(key: str, replies: Sequence[Any]) -> KeyView:
+    packed, left_ms, waiting = replies
+    fields = _fields(packed)
+    found = (_hold(key, lock.PRIMITIVE, fields, int(left_ms), int(waiting)),) if fields else ()
+    return KeyView(key, found, int(waiting))
+
+
+def _semaphore_commands(names: Sequence[bytes]) -> Commands:
+    hold, line_name, _, meta, _, leases = names
+    return [
+        ("HGETALL", hold),
+        ("PTTL", hold),
+        ("ZRANGE", leases, 0, -1, "WITHSCORES"),
+        ("ZCARD", line_name),
+        ("HGET", meta, "limit"),
+    ]
+
+
+def _semaphore_view(key: str, replies: Sequence[Any]) -> KeyView:
+    packed, kept_ms, leases, waiting, limit = replies
+    lapses = _scores(leases)
+    now_ms = max(lapses.values(), default=0.0) + KEPT_AFTER_MS - int(kept_ms)
+    found = [
+        _hold(key, semaphore.PRIMITIVE, {**slot, "owner": owner, "count": len(slot["tokens"])}, left_ms, int(waiting))
+        for owner, slots in _fields(packed).items()
+        for slot in json.loads(slots)
+        if (left_ms := lapses.get(f"{slot['fence']}|{owner}", 0.0) - now_ms) > 0
+    ]
+    found.sort(key=lambda hold: hold.fence)
+    return KeyView(key, tuple(found), int(waiting), semaphore.PRIMITIVE, int(limit) if limit else None)
+
+
+def _hold(key: str, primitive: str, fields: Mapping[str, Any], left_ms: float, waiting: int) -> HoldView:
     execution, reactor, step = split_info(fields["info"])
     granted_at = fields.get("granted_at")
     return HoldView(
@@ -133,10 +192,11 @@ def _hold(key: str, fields: Mapping[str, str], left_ms: int, waiting: int) -> Ho
         waiting=waiting,
         granted_at=int(granted_at) / 1000 if granted_at else None,
         released_by=fields.get("released_by", ""),
+        primitive=primitive,
     )
 
 
-def _waiter(key: str, place: int, entry: Mapping[str, Any]) -> WaiterView:
+def _waiter(key: str, place: int, entry: Mapping[str, Any], primitive: str) -> WaiterView:
     execution, reactor, step = split_info(entry["info"])
     return WaiterView(
         key=key,
@@ -151,6 +211,7 @@ def _waiter(key: str, place: int, entry: Mapping[str, Any]) -> WaiterView:
         is_blocking=bool(entry["inbox"]),
         lapses=int(entry["lapses"]),
         priority=int(entry["priority"]),
+        primitive=primitive,
     )
 
 
@@ -159,3 +220,9 @@ def _fields(packed: Any) -> dict[str, str]:
     if isinstance(packed, Mapping):
         return {to_text(name): to_text(value) for name, value in packed.items()}
     return {to_text(name): to_text(value) for name, value in zip(packed[::2], packed[1::2], strict=True)}
+
+
+def _scores(packed: Any) -> dict[str, float]:
+    """A sorted set with its scores: flat, or in pairs as newer protocols have it."""
+    pairs = packed if packed and isinstance(packed[0], (list, tuple)) else zip(packed[::2], packed[1::2], strict=True)
+    return {to_text(member): float(score) for member, score in pairs}

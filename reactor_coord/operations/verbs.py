@@ -13,7 +13,7 @@ from typing import Any
 from django.utils import timezone
 
 from reactor_coord import conf
-from reactor_coord.coordination import locks
+from reactor_coord.coordination import inspect
 from reactor_coord.declare import registry
 from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode, StepStatus, is_terminal
 from reactor_coord.errors import ExecutionConflict
@@ -166,18 +166,19 @@ def release_key(key: str, *, fence: int, reason: str = "", actor: str = "", prim
 
     The holder learns it at its next renewal, and its step fails with `LockLost`.
     """
-    holder = next((view for view in _holds_of(key)), None)
-    released, wakes = locks().release_by_force(key, fence=fence, by=actor or "operator")
+    if primitive not in inspect.PRIMITIVES:
+        return False
+    holder = _holder_with(key, primitive, fence)
+    released, wakes = inspect.of_primitive(primitive).release_by_force(key, fence=fence, by=actor or "operator")
     if released and holder is not None:
         _tell_released(holder, key, fence, primitive, reason, actor)
     wake(wakes)
     return released
 
 
-def _holds_of(key: str) -> list[str]:
-    from reactor_coord.coordination import inspect
-
-    return [view.execution for view in inspect.holds() if view.key == key]
+def _holder_with(key: str, primitive: str, fence: int) -> str | None:
+    found = inspect.look(key, primitive=primitive).holds
+    return next((view.execution for view in found if view.fence == fence), None)
 
 
 def _tell_released(execution_id: str, key: str, fence: int, primitive: str, reason: str, actor: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from reactor_coord.coordination import locks
+from reactor_coord.coordination import locks, semaphores
 from reactor_coord.coordination.types import Refused, Requester, Taken
 from reactor_coord.runtime.dispatch import wake
 
@@ -34,21 +34,27 @@ class Held:
         """Give it back now, and wake whoever waits for it, as a step's end would."""
         if not self.is_released:
             self.is_released = True
-            wake(locks().give(self.taken))
+            holdings = semaphores() if self.taken.primitive == "semaphore" else locks()
+            wake(holdings.give(self.taken))
 
 
 @contextmanager
-def hold(key: str, primitive: str = "lock", ttl: float = 60.0) -> Iterator[Held]:
+def hold(key: str, primitive: str = "lock", ttl: float = 60.0, limit: int = 1) -> Iterator[Held]:
     """Hold `key` inside the block, as another owner. It is not renewed: after `ttl` seconds it lapses, as a dead holder's.
+
+    Of a semaphore it is one slot of `limit`.
 
     Raises:
         AssertionError: Somebody holds it already; the message names the holder.
-        ValueError: A primitive other than `"lock"`.
+        ValueError: A primitive other than `"lock"` and `"semaphore"`.
     """
-    if primitive != "lock":
-        raise ValueError(f"testing.hold knows the primitive 'lock', not {primitive!r}")
+    if primitive not in {"lock", "semaphore"}:
+        raise ValueError(f"testing.hold knows the primitives 'lock' and 'semaphore', not {primitive!r}")
     me = Requester(owner=f"testing-{uuid.uuid4().hex}", claim=uuid.uuid4().hex, reactor="testing.hold")
-    answer = locks().take([key], me, ttl=ttl, join=False)
+    if primitive == "lock":
+        answer = locks().take([key], me, ttl=ttl, join=False)
+    else:
+        answer = semaphores().take(key, me, limit=limit, ttl=ttl, join=False)
     if isinstance(answer, Refused):
         raise AssertionError(f"testing.hold could not take {key!r}: it is held by {answer.holder}")
     held = Held(key, answer)

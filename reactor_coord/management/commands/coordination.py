@@ -121,7 +121,7 @@ class Command(OperatorCommand):
         key, primitive = options["release"], options["primitive"]
         if options["yes"] and options["fence"] is None:
             raise CommandError("--yes needs --fence: without asking, only the hold that was looked at may be released.")
-        hold = views.hold(key, primitive)
+        hold = views.hold(key, primitive, options["fence"])
         if hold is None:
             raise CommandError(f"Nobody holds the {primitive} {key}. `manage.py coordination` lists what is held.")
         fence = hold.fence if options["fence"] is None else options["fence"]

@@ -21,9 +21,12 @@ def holds() -> Live[HoldRow]:
     return live.holds()
 
 
-def hold(key: str, primitive: str = "lock") -> HoldRow | None:
-    """The live hold of one key; None when it is free. Raises CoordinationUnavailable, for a verb must not guess."""
-    return live.hold(key, primitive)
+def hold(key: str, primitive: str = "lock", fence: int | None = None) -> HoldRow | None:
+    """The live hold of one key, of a semaphore's several the one with that fence, else the oldest; None when it is free.
+
+    Raises CoordinationUnavailable, for a verb must not guess.
+    """
+    return live.hold(key, primitive, fence)
 
 
 def waiters() -> Live[WaiterRow]:

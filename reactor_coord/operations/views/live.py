@@ -8,13 +8,12 @@ from __future__ import annotations
 import datetime as dt
 
 from reactor_coord.coordination import inspect
-from reactor_coord.coordination.lock import PRIMITIVE as LOCK
 from reactor_coord.errors import CoordinationUnavailable
 
 from .masking import mask_secrets
 from .shapes import HolderView, HoldRow, Live, WaiterRow
 
-PRIMITIVES = frozenset({LOCK})
+PRIMITIVES = frozenset(inspect.PRIMITIVES)
 """Those whose holders and lines Redis can be asked for; of the others a row says what was recorded."""
 
 LISTED = 2000
@@ -31,18 +30,22 @@ def holds(limit: int = LISTED) -> Live[HoldRow]:
     return Live(tuple(rows), truncated=len(found) > limit)
 
 
-def hold(key: str, primitive: str) -> HoldRow | None:
-    """The live hold of one key. Raises CoordinationUnavailable: whoever acts on it must not guess."""
-    found = inspect.look(key).hold if primitive in PRIMITIVES else None
-    return _hold_row(found) if found is not None and found.primitive == primitive else None
+def hold(key: str, primitive: str, fence: int | None = None) -> HoldRow | None:
+    """The live hold of one key, of a semaphore's several the one with that fence, else the oldest.
+
+    Raises CoordinationUnavailable: whoever acts on it must not guess.
+    """
+    found = inspect.look(key, primitive=primitive).holds if primitive in PRIMITIVES else ()
+    rows = [_hold_row(view) for view in found]
+    return next((row for row in rows if row.fence == fence), rows[0] if rows else None)
 
 
 def waiters(limit: int = LISTED) -> Live[WaiterRow]:
     """Everybody in line, key by key, in the order in which they will be served."""
     rows: list[WaiterRow] = []
     try:
-        for key in sorted(view.key for view in inspect.waited_for()):
-            rows += map(_waiter_row, inspect.line(key))
+        for key, primitive in sorted((view.key, view.primitive) for view in inspect.waited_for()):
+            rows += map(_waiter_row, inspect.line(key, primitive=primitive))
             if len(rows) > limit:
                 break
     except CoordinationUnavailable as error:
@@ -50,10 +53,10 @@ def waiters(limit: int = LISTED) -> Live[WaiterRow]:
     return Live(tuple(rows[:limit]), truncated=len(rows) > limit)
 
 
-def line(key: str) -> Live[WaiterRow]:
+def line(key: str, primitive: str = "lock") -> Live[WaiterRow]:
     """The line of one key."""
     try:
-        return Live(tuple(map(_waiter_row, inspect.line(key))))
+        return Live(tuple(map(_waiter_row, inspect.line(key, primitive=primitive))))
     except CoordinationUnavailable as error:
         return Live((), notice=unreachable(error))
 

@@ -128,7 +128,7 @@ def with_live_place(wait: WaitView | None, root: str) -> WaitView | None:
     """The same wait with its place in line as Redis has it: one look at one line."""
     if wait is None or wait.primitive not in live.PRIMITIVES:
         return wait
-    line = live.line(wait.key)
+    line = live.line(wait.key, wait.primitive)
     if line.notice:
         return wait
     place = next((each.place for each in line.rows if root in (each.owner, each.execution)), None)
