@@ -12,10 +12,22 @@ from reactor_coord.engine.states import SETTLED_STEPS, StepStatus
 
 
 def next_step(definition: ReactorDefinition, statuses: Mapping[str, StepStatus]) -> StepDefinition | None:
-    """Return the first unsettled step, in definition order, whose dependencies are settled; None at the end."""
+    """Return the first step, in definition order, that is neither settled nor handed off and needs nothing that is not.
+
+    None: all are settled, or what is left waits for handed-off work.
+    """
     settled = {name for name, status in statuses.items() if status in SETTLED_STEPS}
     for step in definition.steps.values():
-        if step.name not in settled and step.depends_on <= settled:
+        is_open = step.name not in settled and statuses.get(step.name) != StepStatus.DISPATCHED
+        if is_open and step.depends_on <= settled:
+            return step
+    return None
+
+
+def first_dispatched(definition: ReactorDefinition, statuses: Mapping[str, StepStatus]) -> StepDefinition | None:
+    """Return the first step whose work is out with another worker and is waited for; a detached one is not."""
+    for step in definition.steps.values():
+        if statuses.get(step.name) == StepStatus.DISPATCHED and not step.options.get("detach"):
             return step
     return None
 

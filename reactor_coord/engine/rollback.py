@@ -33,7 +33,9 @@ class StepState:
     is_reported: bool = False
 
 
-UNFINISHED = frozenset({StepStatus.RUNNING, StepStatus.WAITING, StepStatus.RETRYING, StepStatus.FAILED})
+UNFINISHED = frozenset(
+    {StepStatus.RUNNING, StepStatus.WAITING, StepStatus.RETRYING, StepStatus.FAILED, StepStatus.DISPATCHED}
+)
 
 
 def rollback_order(states: Iterable[StepState]) -> list[tuple[str, Cleanup]]:

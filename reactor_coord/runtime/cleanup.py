@@ -7,7 +7,7 @@ to be done from the step runs alone. It never parks. What cannot be cleaned up i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
@@ -26,11 +26,11 @@ from reactor_coord.errors import (
     WorkerLost,
 )
 from reactor_coord.results import Decided, Failure
-from reactor_coord.runtime import gates, verdicts
+from reactor_coord.runtime import gates, units, verdicts
 from reactor_coord.runtime.arguments import place_of_reactor, place_of_step, recorded_arguments
 from reactor_coord.runtime.context import StepContext
 from reactor_coord.runtime.gates import Ending, Place
-from reactor_coord.storage import codec
+from reactor_coord.storage import codec, elements
 
 if TYPE_CHECKING:
     from reactor_coord.declare.definition import StepDefinition
@@ -82,7 +82,7 @@ def _state_of(frame: Frame, run: StepRun) -> StepState:
         status=StepStatus(run.status),
         completion_order=run.completion_order,
         began=bool((run.error or {}).get("began")),
-        is_nested=bool(step and step.kind == "compose"),
+        is_nested=step is not None and step.kind in DESCENDERS,
         is_reported=run.rollback_failure is not None,
     )
 
@@ -111,32 +111,68 @@ def _places_around(frame: Frame) -> Iterator[Place]:
 
 
 def _descend(frame: Frame, step: StepDefinition, refused: CoordinationError | None) -> None:
-    """Roll a child back, then settle its row and its compose step."""
-    assert step.reactor_class is not None
-    child = frame.child(step, step.reactor_class.definition)
+    """Clean up what ran below a step, then settle the step: one transaction more."""
     run = frame.runs[step.name]
     was_done = run.status == StepStatus.SUCCEEDED
-    if run.status == StepStatus.FAILED and (child is None or not _order(child)):
+    left = DESCENDERS[step.kind](frame, step, refused)
+    if left is None:
         return
-    if child is not None and refused is None:
-        roll_back(child)
-    elif child is not None:
-        _clean_up(child, _order(child), refused)
-    incomplete = child is not None and any(each.rollback_failure for each in child.runs.values())
     if was_done:
-        run.status = StepStatus.UNDO_FAILED if incomplete else StepStatus.UNDONE
+        run.status = StepStatus.UNDO_FAILED if left else StepStatus.UNDONE
     else:
         run.status = StepStatus.CANCELLED if frame.tree.root.failure is None else StepStatus.FAILED
         run.error = run.error or _error_of_child(frame)
     run.finished_at = timezone.now()
     frame.tree.write(run)
-    if child is not None:
-        status = ExecutionStatus.CANCELLED if was_done or frame.tree.root.failure is None else ExecutionStatus.FAILED
-        frame.tree.change(child.execution, status=status, finished_at=timezone.now())
     frame.emit(EventKind.UNDONE if was_done else EventKind.STEP_FAILED, step=step.name, nested=True)
     frame.tree.save()
-    if child is not None:
-        frame.tree.give(child.holds, Ending.SUCCEEDED if was_done else Ending.FAILED)
+
+
+def _descend_into_child(frame: Frame, step: StepDefinition, refused: CoordinationError | None) -> bool | None:
+    """Roll a composed child back; whether something of it stayed undone, None when there was nothing to do."""
+    assert step.reactor_class is not None
+    child = frame.child(step, step.reactor_class.definition)
+    if frame.runs[step.name].status == StepStatus.FAILED and (child is None or not _order(child)):
+        return None
+    return child is not None and _roll_back_child(frame, step, child, refused)
+
+
+def _roll_back_child(frame: Frame, step: StepDefinition, child: Frame, refused: CoordinationError | None) -> bool:
+    was_done = child.execution.status == ExecutionStatus.COMPLETED
+    if refused is None:
+        roll_back(child)
+    else:
+        _clean_up(child, _order(child), refused)
+    status = ExecutionStatus.CANCELLED if was_done or frame.tree.root.failure is None else ExecutionStatus.FAILED
+    frame.tree.change(child.execution, status=status, finished_at=timezone.now())
+    frame.tree.save()
+    frame.tree.give(child.holds, Ending.SUCCEEDED if was_done else Ending.FAILED)
+    return any(run.rollback_failure for run in child.runs.values())
+
+
+def _descend_into_units(frame: Frame, step: StepDefinition, refused: CoordinationError | None) -> bool | None:
+    """Bring handed-off work to an end in which nothing of it stands: elements of a map newest first."""
+    run = frame.runs[step.name]
+    if step.kind == "map":
+        elements.cancel_unbegun(frame.execution.id, step.name)
+    definition = units.unit_definition(frame.definition, step)
+    inside = [_roll_back_child(frame, step, child, refused) for child in frame.elements(step, definition)]
+    entries: list[dict[str, Any]] = []
+    for unit in elements.of_step(frame.execution.id, step.name, newest_first=True):
+        frame.tree.lease.check()
+        entries += units.unwind(unit, detach=bool(step.options.get("detach")))
+    if entries:
+        run.rollback_failure = {"order": time.time(), "entries": entries}
+    return bool(entries) or any(inside)
+
+
+DESCENDERS: Mapping[str, Callable[[Frame, StepDefinition, CoordinationError | None], bool | None]] = {
+    "compose": _descend_into_child,
+    "map": _descend_into_units,
+    "async_step": _descend_into_units,
+    "async_reactor": _descend_into_units,
+}
+"""What has work below it that is rolled back first, by kind of step."""
 
 
 def _error_of_child(frame: Frame) -> dict[str, Any] | None:

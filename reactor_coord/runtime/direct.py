@@ -127,7 +127,7 @@ def _call(step_class: type[Step], arguments: Mapping[str, Any], context: Any, pl
 
 
 def _run(step_class: type[Step], instance: Step, holds: list[Hold]) -> Result:
-    """Run the body; a failure returned from an atomic one undoes its writes like one that was raised."""
+    """Run the body; a failure returned from an atomic one, or a hold that was lost, undoes its writes like one raised."""
     using = router.db_for_write(Execution)
     with transaction.atomic(using=using) if step_class.atomic else nullcontext():
         try:
@@ -136,10 +136,18 @@ def _run(step_class: type[Step], instance: Step, holds: list[Hold]) -> Result:
             result = decided.result
         if isinstance(result, Failure):
             _raise(result, step_class)
-    lost = [key for hold, key in gates.lost_keys(holds) if getattr(hold.declaration, "on_lost", "fail") == "fail"]
-    if lost:
-        raise LockLost(step=step_class.__name__, primitive="lock", key=lost[0])
+        _refuse_lost(step_class, holds)
     return result
+
+
+def _refuse_lost(step_class: type[Step], holds: list[Hold]) -> None:
+    fatal = []
+    for hold, key in gates.lost_keys(holds):
+        policy = getattr(hold.declaration, "on_lost", "fail")
+        hold.place.emit(EventKind.LOST, step=hold.place.step, primitive=hold.primitive, key=key, on_lost=policy)
+        fatal += [(hold.primitive, key)] if policy == "fail" else []
+    for primitive, key in fatal[:1]:
+        raise LockLost(step=step_class.__name__, primitive=primitive, key=key)
 
 
 def _value_of(result: Result, step_class: type[Step]) -> Any:

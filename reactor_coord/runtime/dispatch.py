@@ -21,8 +21,12 @@ logger = logging.getLogger("reactor_coord")
 class Dispatcher(Protocol):
     """What the `DISPATCHER` setting names: a class without arguments."""
 
-    def send(self, execution_id: str, queue: str | None, countdown: float) -> None:
-        """Have a worker look at the execution after `countdown` seconds (a few at most)."""
+    def send(self, execution_id: str, queue: str | None, countdown: float, *, is_start: bool = False) -> None:
+        """Have a worker look at the execution after `countdown` seconds (a few at most).
+
+        `is_start`: it is the first message of an execution that holds nothing. Where the broker can, any other comes
+        before it: one that is woken may have a key reserved, which is lost on others while its message waits.
+        """
 
 
 @lru_cache(maxsize=1)
@@ -39,10 +43,10 @@ def _forget_dispatcher(*, setting: str, **_: object) -> None:
 setting_changed.connect(_forget_dispatcher)
 
 
-def send(execution_id: str, queue: str | None = None, countdown: float = 0.0) -> bool:
+def send(execution_id: str, queue: str | None = None, countdown: float = 0.0, *, is_start: bool = False) -> bool:
     """Send the message; False, with a log line, when the broker would not take it."""
     try:
-        dispatcher().send(execution_id, queue or conf.settings().QUEUE, countdown)
+        dispatcher().send(execution_id, queue or conf.settings().QUEUE, countdown, is_start=is_start)
     except Exception as error:  # noqa: BLE001 - whatever the broker's client raises means the same
         logger.warning(
             "event=reactor_coord.dispatch_failed execution=%s error=%s remedy=%s",

@@ -82,7 +82,7 @@ def _dispatch(definition: ReactorDefinition, row: Execution, countdown: float) -
             ordering.reserve(place_of_reactor(Frame(tree, row, definition)))
         except ReactorCoordError as error:  # it gets one when it arrives, or fails there, told and rolled back
             logger.warning("event=reactor_coord.position_not_reserved execution=%s error=%s", row.id, error)
-    send(str(row.id), row.queue, countdown)
+    send(str(row.id), row.queue, countdown, is_start=True)
 
 
 def check_runnable(definition: ReactorDefinition) -> None:
@@ -139,6 +139,5 @@ def _is_coordinated(definition: ReactorDefinition) -> bool:
 def _outcome(frame: Frame) -> Outcome:
     row: Execution = frame.execution
     failure = FailureView.from_json(row.failure, frame.tree.error) if row.failure else None
-    results = {name: run.result for name, run in frame.runs.items() if run.result is not None}
     value = codec.decode(row.result) if row.result is not None else None
-    return Outcome(ExecutionStatus(row.status), row, value, failure, Results(results), row.reason)
+    return Outcome(ExecutionStatus(row.status), row, value, failure, Results(frame.runs.values()), row.reason)

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from reactor_coord import conf, probes
 from reactor_coord.coordination import Requester
-from reactor_coord.engine.states import EventKind, ExecutionStatus
+from reactor_coord.engine.states import SETTLED_STEPS, EventKind, ExecutionStatus, StepStatus, is_terminal
 from reactor_coord.errors import CoordinationUnavailable
 from reactor_coord.models import Execution
 from reactor_coord.runtime import gates, units
@@ -42,12 +42,14 @@ ENDED: dict[str, Any] = {
 def end(
     frame: Frame, status: ExecutionStatus, kind: EventKind, told: dict[str, Any] | None = None, **columns: Any
 ) -> None:
-    """Write the root's end, then let go of everything."""
+    """Write the root's end, unless the last step's transaction did; then let go of everything."""
+    if is_terminal(frame.execution.status):
+        return let_go(frame.tree, ENDINGS.get(status, Ending.FAILED))
     _note_end(frame, status, kind, told or {}, **columns)
     probes.reached("finish.before")
     frame.tree.save()
     probes.reached("finish.after")
-    let_go(frame.tree, ENDINGS.get(status, Ending.FAILED))
+    return let_go(frame.tree, ENDINGS.get(status, Ending.FAILED))
 
 
 def complete(frame: Frame, value: Any) -> None:
@@ -67,13 +69,31 @@ def fold_completion(frame: Frame) -> None:
     _note_end(frame, ExecutionStatus.COMPLETED, EventKind.COMPLETED, {}, result=result)
 
 
+def fold_halt(frame: Frame, result: Any, reason: str) -> None:
+    """Put the end into the transaction of the step that halts: who takes it up after a kill must not go on behind it."""
+    while frame.parent is not None:
+        frame = frame.parent
+    _note_end(frame, ExecutionStatus.HALTED, EventKind.HALTED, {"reason": reason}, result=result, reason=reason)
+
+
 def _note_end(frame: Frame, status: ExecutionStatus, kind: EventKind, told: dict[str, Any], **columns: Any) -> None:
     now = timezone.now()
     frame.tree.change(frame.execution, status=status, finished_at=now, **ENDED, **columns)
     for below in _descendants(frame):
         if below.execution.status == ExecutionStatus.RUNNING:
             frame.tree.change(below.execution, status=status, finished_at=now)
+            _settle_the_step_of(below)
     frame.emit(kind, **told)
+
+
+def _settle_the_step_of(child: Frame) -> None:
+    """A step whose child the end has met half-way is as done as that: nothing is left running, and an undo descends there."""
+    assert child.parent is not None
+    run = child.parent.runs[child.execution.parent_step]
+    if run.status not in SETTLED_STEPS:
+        run.status, run.finished_at = StepStatus.SUCCEEDED, timezone.now()
+        run.completion_order = child.parent.next_completion()
+        child.tree.write(run)
 
 
 def let_go(tree: Tree, ending: Ending) -> None:

@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
-from reactor_coord.engine.plan import next_step
+from reactor_coord.engine.plan import first_dispatched, next_step
 from reactor_coord.engine.settlement import Settlement
 from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus
 from reactor_coord.errors import ReactorCoordError
-from reactor_coord.models import Execution
 from reactor_coord.results import Decided, Failure, Halt, Skipped
-from reactor_coord.runtime import gates, steps, verdicts
+from reactor_coord.runtime import fanout, gates, handoff, steps, verdicts
 from reactor_coord.runtime.arguments import place_of_reactor, place_of_step, recorded_arguments
 from reactor_coord.runtime.parking import Parked
 from reactor_coord.runtime.tree import Frame
-from reactor_coord.storage import codec
-from reactor_coord.storage.ids import uuid7
 
 if TYPE_CHECKING:
     from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
@@ -33,11 +30,18 @@ def forward(frame: Frame) -> Any:
     if frame.tree.cancel_requested:  # before anything is taken: who is to end must not park for it first
         raise verdicts.Cancelled
     admit(frame)
-    while (step := next_step(frame.definition, frame.statuses())) is not None:
+    while (step := _next(frame)) is not None:
         if frame.tree.cancel_requested:
             raise verdicts.Cancelled
-        PERFORMERS[step.kind](frame, step)
+        performers = AWAITERS if frame.run(step).status == StepStatus.DISPATCHED else PERFORMERS
+        performers[step.kind](frame, step)
     return frame.value()
+
+
+def _next(frame: Frame) -> StepDefinition | None:
+    """Return the next step to perform; when only handed-off work is left in the way, the first of it to wait for."""
+    step = next_step(frame.definition, frame.statuses())
+    return step or first_dispatched(frame.definition, frame.statuses())
 
 
 def admit(frame: Frame) -> None:
@@ -107,29 +111,12 @@ def _take_around(attempt: steps.Attempt, frame: Frame, step: StepDefinition) -> 
 def _begin(attempt: steps.Attempt, definition: ReactorDefinition) -> Frame:
     """Insert the child's row and mark the step running: one transaction."""
     frame, step, tree = attempt.frame, attempt.step, attempt.tree
-    redacted = definition.schema.redacted | step.redacted
-    row = Execution(
-        id=uuid7(),
-        reactor=definition.name,
-        label=definition.label,
-        fingerprint=definition.fingerprint,
-        status=ExecutionStatus.RUNNING,
-        mode=tree.root.mode,
-        inputs=codec.encode(dict(attempt.arguments), redacted),
-        root=tree.root,
-        parent=frame.execution,
-        parent_step=step.name,
-        queue=tree.root.queue,
-        started_at=timezone.now(),
-    )
-    tree.batch.new_executions.append(row)
+    child = frame.new_child(step, definition, attempt.arguments)
     attempt.run.status = StepStatus.RUNNING
     attempt.run.attempts += 1
     attempt.run.started_at = timezone.now()
     attempt.run.arguments = steps.encode_arguments(attempt.arguments, step.redacted)
     tree.write(attempt.run)
-    child = Frame(tree, row, definition, parent=frame)
-    frame.children[step.name] = child
     child.emit(EventKind.STARTED)
     tree.save()
     return child
@@ -155,5 +142,15 @@ def _finish(attempt: steps.Attempt, child: Frame, value: Any) -> None:
 PERFORMERS: Mapping[str, Callable[[Frame, StepDefinition], None]] = {
     "step": steps.perform,
     "compose": perform_compose,
+    "map": fanout.begin,
+    "async_step": handoff.dispatch,
+    "async_reactor": handoff.dispatch,
 }
 """How each kind of step is performed: a new kind is a new function and a row."""
+
+AWAITERS: Mapping[str, Callable[[Frame, StepDefinition], None]] = {
+    "map": fanout.await_elements,
+    "async_step": handoff.await_result,
+    "async_reactor": handoff.await_result,
+}
+"""How what was handed off is waited for, when nothing else is left to do."""

@@ -6,7 +6,7 @@ Built by the runner from memory, and from a row for work that ran elsewhere; bot
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +16,7 @@ from reactor_coord.errors import ReactorFailed
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from reactor_coord.models import Execution
+    from reactor_coord.models import Execution, StepRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +63,16 @@ class FailureView:
 
 
 class Results(Mapping[str, Any]):
-    """The results of an execution's steps by name, decoded when read. A skipped step reads as None."""
+    """The results of an execution's completed steps by name, decoded when read. A skipped step reads as None."""
 
-    def __init__(self, encoded: Mapping[str, Any]) -> None:
-        self._encoded = dict(encoded)
+    def __init__(self, runs: Iterable[StepRun]) -> None:
+        self._encoded = {run.step: run.result for run in runs if run.completion_order is not None}
 
     def __getitem__(self, name: str) -> Any:
         from reactor_coord.storage import codec
 
-        return codec.decode(self._encoded[name])
+        encoded = self._encoded[name]
+        return codec.decode(encoded) if encoded is not None else None
 
     def __iter__(self) -> Any:
         return iter(self._encoded)
@@ -125,9 +126,9 @@ class Outcome:
         from reactor_coord.storage import codec, store
 
         failure = FailureView.from_json(row.failure) if row.failure else None
-        results = {run.step: run.result for run in store.step_runs([row.id]) if run.result is not None}
+        results = Results(store.step_runs([row.id]))
         value = codec.decode(row.result) if row.result is not None else None
-        return cls(ExecutionStatus(row.status), row, value, failure, Results(results), row.reason)
+        return cls(ExecutionStatus(row.status), row, value, failure, results, row.reason)
 
 
 @dataclass(frozen=True, slots=True)

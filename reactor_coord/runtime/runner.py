@@ -62,6 +62,14 @@ def deliver(execution_id: UUID | str, worker: str) -> None:
             return
 
 
+def take_up(execution_id: UUID) -> bool:
+    """Run an execution here and now if nobody else does; False when it cannot be had."""
+    row = store.claim(execution_id, worker=worker_name())
+    if row is not None:
+        _run_claimed(row)
+    return row is not None
+
+
 def _pass_on(row: Execution) -> None:
     """A grant that came to an execution that is over goes on to the next in line."""
     if row.waiting_on and row.waiting_on.get("keys"):

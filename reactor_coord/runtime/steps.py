@@ -26,6 +26,7 @@ from reactor_coord.runtime import gates, verdicts
 from reactor_coord.runtime.arguments import declared_arguments, place_of_step, where_arguments
 from reactor_coord.runtime.context import StepContext
 from reactor_coord.runtime.parking import Park, Parked
+from reactor_coord.runtime.recollection import Recollection
 from reactor_coord.storage import codec
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class Attempt:
         return self._run_atomic(instance) if self._is_atomic else self.close(self._call(instance))
 
     def _run_atomic(self, instance: Step) -> Settlement:
-        settlement = None
+        before = Recollection(self.frame, self.run)
         try:
             with transaction.atomic(using=router.db_for_write(Execution)):
                 settlement = self._call(instance)
@@ -172,7 +173,7 @@ class Attempt:
         except _TakeBack as back:
             return self.close(back.settlement)
         except DatabaseError as error:  # the body broke its transaction, or a deferred constraint its commit
-            self.frame._results.pop(self.step.name, None)
+            before.restore()
             return self.close(self.settle(Failure(error)))
 
     def _call(self, instance: Step) -> Settlement:
@@ -231,16 +232,18 @@ class Attempt:
 
     def close(self, settlement: Settlement) -> Settlement:
         """Write the settlement: step run, trace, and the execution's end where nothing follows. One transaction."""
-        record(self.frame, self.step, self.run, settlement, self.arguments)
-        if self._ends_the_tree(settlement):
-            from reactor_coord.runtime import finish
+        from reactor_coord.runtime import finish
 
+        record(self.frame, self.step, self.run, settlement, self.arguments)
+        if settlement.halts:
+            finish.fold_halt(self.frame, self.run.result, settlement.reason)
+        elif self._ends_the_tree(settlement):
             finish.fold_completion(self.frame)
         self.tree.save()
         return settlement
 
     def _ends_the_tree(self, settlement: Settlement) -> bool:
-        is_plain = settlement.status in {StepStatus.SUCCEEDED, StepStatus.SKIPPED} and not settlement.halts
+        is_plain = settlement.status in {StepStatus.SUCCEEDED, StepStatus.SKIPPED}
         is_inside = self.frame.parent is not None or bool(self.tree.holds) or self._is_atomic
         if not is_plain or is_inside or self.tree.cancel_requested:
             return False

@@ -16,14 +16,14 @@ from uuid import UUID
 from django.utils import timezone
 
 from reactor_coord import probes
-from reactor_coord.declare import registry
 from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
 from reactor_coord.declare.references import SKIPPED_VALUE, UNSET
 from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode, StepStatus
 from reactor_coord.models import Execution, StepRun, TraceEvent
-from reactor_coord.runtime import events, gates
+from reactor_coord.runtime import events, gates, units
 from reactor_coord.runtime.lease import Lease
 from reactor_coord.storage import codec, store
+from reactor_coord.storage.ids import uuid7
 from reactor_coord.storage.store import Batch
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ class Tree:
     """What the last park waited on; None once it is had."""
     lost_workers: int = 0
     """Deaths of workers not yet laid to a step."""
-    rows: dict[tuple[UUID, str], Execution] = field(default_factory=dict)
+    rows: dict[tuple[UUID, str, int | None], Execution] = field(default_factory=dict)
+    """Children inside this tree, by parent, step and, for an element of a map, its index."""
     runs: dict[UUID, dict[str, StepRun]] = field(default_factory=dict)
     batch: Batch = field(default_factory=Batch)
     trace: deque[TraceEvent] = field(default_factory=deque)
@@ -73,9 +74,9 @@ class Tree:
         )
         if root.started_at is None:
             return tree
-        if any(step.reactor_class for step in definition.steps.values()):
+        if any(step.kind in {"compose", "map"} for step in definition.steps.values()):
             children, runs = store.load_tree(root.id)
-            tree.rows = {(row.parent_id, row.parent_step): row for row in children if row.parent_id}
+            tree.rows = {(row.parent_id, row.parent_step, row.element_index): row for row in children if row.parent_id}
         else:
             runs = store.step_runs([root.id])
         for run in runs:
@@ -139,7 +140,7 @@ class Frame:
     element: Any = UNSET
     holds: list[Hold] = field(default_factory=list)
     """Held for the whole reactor: its own declarations and its compose step's."""
-    children: dict[str, Frame] = field(default_factory=dict)
+    children: dict[tuple[str, int | None], Frame] = field(default_factory=dict)
     _inputs: Mapping[str, Any] | None = None
     _results: dict[str, Any] = field(default_factory=dict)
 
@@ -187,13 +188,52 @@ class Frame:
         returns = self.definition.returns
         return returns.resolve(self) if returns is not None else None
 
-    def child(self, step: StepDefinition, definition: ReactorDefinition) -> Frame | None:
+    def child(self, step: StepDefinition, definition: ReactorDefinition, index: int | None = None) -> Frame | None:
         """Return the child's frame when the step has begun: from this process or from its row."""
-        frame = self.children.get(step.name)
-        row = self.tree.rows.get((self.execution.id, step.name))
+        frame = self.children.get((step.name, index))
+        row = self.tree.rows.get((self.execution.id, step.name, index))
         if frame is None and row is not None:
-            frame = self.children[step.name] = Frame(self.tree, row, definition, parent=self)
+            frame = self.children[(step.name, index)] = Frame(self.tree, row, definition, parent=self)
         return frame
+
+    def elements(self, step: StepDefinition, definition: ReactorDefinition) -> list[Frame]:
+        """Return the frames of a map's elements that ran inside this tree, the last one first."""
+        indexes = {index for _, name, index in self._child_keys() if name == step.name and index is not None}
+        found = [self.child(step, definition, index) for index in sorted(indexes, reverse=True)]
+        return [frame for frame in found if frame is not None]
+
+    def _child_keys(self) -> list[tuple[UUID, str, int | None]]:
+        loaded = [key for key in self.tree.rows if key[0] == self.execution.id]
+        return loaded + [(self.execution.id, name, index) for name, index in self.children]
+
+    def new_child(
+        self,
+        step: StepDefinition,
+        definition: ReactorDefinition,
+        arguments: Mapping[str, Any],
+        index: int | None = None,
+    ) -> Frame:
+        """Have the next transaction insert a child of this execution, running under the root's lease."""
+        root = self.tree.root
+        row = Execution(
+            id=uuid7(),
+            reactor=definition.name,
+            label=definition.label,
+            fingerprint=definition.fingerprint,
+            status=ExecutionStatus.RUNNING,
+            mode=root.mode,
+            inputs=codec.encode(dict(arguments), definition.schema.redacted | step.redacted),
+            root=root,
+            parent=self.execution,
+            parent_step=step.name,
+            element_index=index,
+            queue=root.queue,
+            started_at=timezone.now(),
+        )
+        self.tree.batch.new_executions.append(row)
+        child = Frame(self.tree, row, definition, parent=self)
+        self.children[(step.name, index)] = child
+        return child
 
     def next_completion(self) -> int:
         """Number the completions, so that rollback can go from the newest."""
@@ -226,7 +266,7 @@ def root_frame(tree: Tree, definition: ReactorDefinition) -> Frame:
 
 def definition_of(execution: Execution) -> ReactorDefinition:
     """Look the definition up by the name in the row; raises `UnknownReactor`."""
-    return registry.lookup(execution.reactor)
+    return units.definition_of(execution.reactor)
 
 
 def is_rolling_back(tree: Tree) -> bool:

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from reactor_coord.errors import ReactorFailed
 from reactor_coord.storage import codec
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def message_of(error: BaseException | str | None, secrets: Iterable[str] = ()) -
 
 def type_of(error: BaseException | str | None) -> str:
     """Return the name of the error's type; a failure given as text is a `Failure`."""
+    if isinstance(error, ReactorFailed) and error.failure is not None:
+        return str(error.failure.error_type)  # a unit's: the type it failed with, in its own process
     return type(error).__name__ if isinstance(error, BaseException) else "Failure"
 
 

@@ -37,6 +37,8 @@ captured = Dispatches()
 class RecordingDispatcher:
     """For the `DISPATCHER` setting of tests; the fixture `reactor_dispatches` sets it."""
 
-    def send(self, execution_id: str, queue: str | None = None, countdown: float = 0.0) -> None:
+    def send(
+        self, execution_id: str, queue: str | None = None, countdown: float = 0.0, *, is_start: bool = False
+    ) -> None:
         """Keep the message."""
         captured.append(Dispatch(execution_id, queue, countdown))

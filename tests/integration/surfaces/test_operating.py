@@ -287,5 +287,5 @@ class TestApi:
 class BrokenDispatcher:
     """A broker nobody answers at."""
 
-    def send(self, execution_id: str, queue: str | None, countdown: float) -> None:
+    def send(self, execution_id: str, queue: str | None, countdown: float, *, is_start: bool = False) -> None:
         raise ConnectionRefusedError("redis://app:hunter2@broker:6379")

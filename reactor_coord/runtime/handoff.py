@@ -1,0 +1,69 @@
+"""`async_step` and `async_reactor`: dispatched while the rest goes on; whoever reads the value waits for it by parking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.utils import timezone
+
+from reactor_coord.engine.settlement import Settlement
+from reactor_coord.engine.states import ExecutionStatus, StepStatus, is_terminal
+from reactor_coord.errors import ReactorCoordError
+from reactor_coord.results import Failure, Halt, Result, Success
+from reactor_coord.runtime import steps, units
+from reactor_coord.runtime.dispatch import send
+from reactor_coord.storage import codec, elements
+
+if TYPE_CHECKING:
+    from reactor_coord.declare.definition import StepDefinition
+    from reactor_coord.models import Execution
+    from reactor_coord.runtime.tree import Frame
+
+
+def dispatch(frame: Frame, step: StepDefinition) -> None:
+    """Insert the unit with the step's record in one transaction, then send its message. Refused, nothing is left behind."""
+    attempt = steps.Attempt(frame, step)
+    frame.tree.lease.check()
+    early = attempt.prepare(guards=False)
+    if early is not None:
+        return steps.conclude(frame, step, attempt.close(early))
+    try:
+        units.refuse_if_held(frame, step, attempt.arguments)
+        unit = units.new_unit(frame, step, attempt.arguments)
+    except ReactorCoordError as error:
+        return steps.conclude(frame, step, attempt.close(attempt.settle(Failure(error, retryable=False), began=False)))
+    frame.tree.batch.new_executions.append(unit)
+    run = attempt.run
+    run.status, run.attempts, run.started_at = StepStatus.DISPATCHED, 1, timezone.now()
+    run.arguments = steps.encode_arguments(attempt.arguments, step.redacted)
+    frame.tree.write(run)
+    frame.tree.save()
+    send(str(unit.id), unit.queue, is_start=True)
+
+
+def await_result(frame: Frame, step: StepDefinition) -> None:
+    """Settle the step from its unit's end; park, or look again, while that is to come."""
+    unit = next(iter(elements.of_step(frame.execution.id, step.name)), None)
+    attempt = steps.Attempt(frame, step)
+    if unit is None or is_terminal(unit.status):
+        settlement = _settle(attempt, unit)
+        return steps.conclude(frame, step, attempt.close(settlement))
+    try:
+        units.wait_for(frame, step, [unit])
+    except TimeoutError as error:
+        steps.conclude(frame, step, attempt.close(attempt.settle(Failure(error, retryable=False), began=False)))
+
+
+def _settle(attempt: steps.Attempt, unit: Execution | None) -> Settlement:
+    return attempt.settle(_result_of(unit), began=unit is not None and unit.status == ExecutionStatus.COMPLETED)
+
+
+def _result_of(unit: Execution | None) -> Result:
+    if unit is None:
+        return Failure("its unit is gone: the row was deleted", retryable=False)
+    value = codec.decode(unit.result) if unit.result is not None else None
+    if unit.status == ExecutionStatus.COMPLETED:
+        return Success(value)
+    if unit.status == ExecutionStatus.HALTED:
+        return Halt(value, unit.reason)
+    return Failure(units.failure_of(unit), retryable=False)
