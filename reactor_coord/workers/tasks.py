@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from celery import shared_task
 
 from reactor_coord.runtime import deliver
 from reactor_coord.runtime.runner import worker_name
+from reactor_coord.workers.connecting import kept_connections
 
 
-@shared_task(name="reactor_coord.run", acks_late=True, reject_on_worker_lost=True, ignore_result=True)
-def run(execution_id: str) -> None:
+@shared_task(bind=True, name="reactor_coord.run", acks_late=True, reject_on_worker_lost=True, ignore_result=True)
+def run(task: Any, execution_id: str) -> None:
     """Run the execution if it may run now."""
-    deliver(execution_id, worker_name())
+    if task.request.called_directly or task.request.is_eager:  # its connections are its caller's
+        return deliver(execution_id, worker_name())
+    with kept_connections():
+        deliver(execution_id, worker_name())
