@@ -63,6 +63,7 @@ def _set_up_django() -> None:
 
     django.setup()
     import bench.celery_app  # noqa: F401 - the app that this process sends with
+
     for alias in ("default", "sqlite"):
         call_command("migrate", database=alias, verbosity=0)
 

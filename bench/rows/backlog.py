@@ -28,12 +28,12 @@ def measure(stage: Stage) -> Row:
     with stage.workers(2, options=["--prefetch-multiplier=1"]) as worker:
         with testing.hold(KEY, ttl=PATIENCE) as held:
             ids = [Locked.enqueue(key=KEY).id for _ in range(count)]
-            _wait("parked", ids, worker)
+            wait("parked", ids, worker)
             line = [UUID(waiter.execution) for waiter in inspect.line(KEY)]
             check(len(line) == count, f"{len(line)} of {count} stand in line")
             began = time.monotonic()
             held.release()
-        _wait("completed", ids, worker)
+        wait("completed", ids, worker)
         took = time.monotonic() - began
         messages = len(worker.log_lines(r"Task reactor_coord\.run\[\S+\] received")) / count
     rows = Execution.objects.filter(id__in=ids)
@@ -59,7 +59,8 @@ def measure(stage: Stage) -> Row:
     )
 
 
-def _wait(status: str, ids: list[UUID], worker: LiveWorker) -> None:
+def wait(status: str, ids: list[UUID], worker: LiveWorker) -> None:
+    """Wait until all of them have that status."""
     deadline = time.monotonic() + PATIENCE
     while (found := Execution.objects.filter(id__in=ids, status=status).count()) < len(ids):
         if time.monotonic() > deadline:

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 import multiprocessing
-import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from bench.contender import BODY, MAKERS, OURS, Seen, stand
 from bench.result import Figure, Row, check
 from bench.stage import Stage
 from bench.timing import jain, ms, quantile
 
-BODY = 0.005
 AIM_SHARE, AIM_JAIN = 0.83, 0.99
-OURS = "this package"
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What one process saw: when its bodies began and ended, by the clock that all share."""
-
-    bodies: tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +65,10 @@ def _measure(stage: Stage, count: int, seconds: float) -> Row:
 def _contend(name: str, url: str, count: int, seconds: float) -> Verdict:
     # A server that has imported everything forks them: nobody's start costs the others their cores.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["bench.rows.crowd", "django_redis", "redis_lock", "reactor_coord.coordination"])
+    context.set_forkserver_preload(["bench.contender"])
     results = context.SimpleQueue()
     ready, go = context.Semaphore(0), context.Event()
-    crowd = [context.Process(target=_stand, args=(name, url, seconds, ready, go, results)) for _ in range(count)]
+    crowd = [context.Process(target=stand, args=(name, url, seconds, ready, go, results)) for _ in range(count)]
     for each in crowd:
         each.start()
     for _ in crowd:
@@ -94,7 +83,7 @@ def _contend(name: str, url: str, count: int, seconds: float) -> Verdict:
 def _judge(name: str, seen: list[Seen], seconds: float) -> Verdict:
     bodies = sorted(body for each in seen for body in each.bodies)
     check(len(bodies) > 1, f"{name}: nobody got the key")
-    gaps = [after[0] - before[1] for before, after in zip(bodies, bodies[1:], strict=False)]
+    gaps = [after[0] - before[1] for before, after in itertools.pairwise(bodies)]
     check(min(gaps) >= 0, f"{name}: two bodies overlapped")
     counts = [len(each.bodies) for each in seen]
     took = bodies[-1][1] - bodies[0][0]
@@ -105,78 +94,3 @@ def _judge(name: str, seen: list[Seen], seconds: float) -> Verdict:
         slowest_over_fastest=max(counts) / min(counts) if min(counts) else float("inf"),
         jain=jain(counts),
     )
-
-
-def _stand(name: str, url: str, seconds: float, ready: object, go: object, results: object) -> None:
-    """The life of one process of the crowd."""
-    hold = MAKERS[name](url)
-    bodies: list[tuple[float, float]] = []
-    with hold("bench:warm-up:" + multiprocessing.current_process().name):
-        pass
-    ready.release()  # type: ignore[attr-defined]
-    go.wait()  # type: ignore[attr-defined]
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        with hold("bench:crowd"):
-            began = time.monotonic()
-            if began >= end:
-                break
-            time.sleep(BODY)
-            bodies.append((began, time.monotonic()))
-    results.put(Seen(tuple(bodies)))  # type: ignore[attr-defined]
-
-
-Hold = Callable[[str], AbstractContextManager[object]]
-
-
-def _ours(url: str) -> Hold:
-    import contextlib
-    import os
-    from collections.abc import Iterator
-
-    from django.conf import settings
-
-    from reactor_coord.coordination import Locks, Taken
-    from reactor_coord.coordination.connection import Connection
-    from reactor_coord.coordination.keys import Names
-    from reactor_coord.coordination.types import Requester
-
-    if not settings.configured:
-        settings.configure(CACHES={"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}})
-    locks = Locks(Connection("default"), Names("bench-crowd"))
-    who = Requester(owner=f"process-{os.getpid()}", claim="bench")
-
-    @contextlib.contextmanager
-    def hold(key: str) -> Iterator[None]:
-        taken = locks.wait([key], who, ttl=30, timeout=60)
-        check(isinstance(taken, Taken), f"refused after a minute: {taken}")
-        assert isinstance(taken, Taken)
-        try:
-            yield
-        finally:
-            locks.give(taken)
-
-    return hold
-
-
-def _redis_py(url: str, *, sleep: float) -> Hold:
-    import redis
-
-    client = redis.Redis.from_url(url)
-    return lambda key: client.lock(f"redis-py:{key}", timeout=30, sleep=sleep)
-
-
-def _python_redis_lock(url: str) -> Hold:
-    import redis
-    import redis_lock
-
-    client = redis.Redis.from_url(url)
-    return lambda key: redis_lock.Lock(client, key, expire=30)
-
-
-MAKERS: dict[str, Callable[[str], Hold]] = {
-    OURS: _ours,
-    "python-redis-lock": _python_redis_lock,
-    "redis-py Lock, polling every 10 ms": functools.partial(_redis_py, sleep=0.01),
-    "redis-py Lock, as it comes (100 ms)": functools.partial(_redis_py, sleep=0.1),
-}

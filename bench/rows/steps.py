@@ -31,8 +31,13 @@ def measure_postgresql(stage: Stage) -> Row:
         bare.commit()
         with psycopg.connect(stage.postgres.url, autocommit=True) as auto:
             insert = "INSERT INTO bench_floor (execution, step, result, at) VALUES (%s, %s, %s, now())"
+
+            def commit() -> None:
+                bare.execute(insert, (uuid.uuid4(), "one", "1"))
+                bare.commit()
+
             floors = {
-                COMMITS: _ten(lambda: (bare.execute(insert, (uuid.uuid4(), "one", "1")), bare.commit())),
+                COMMITS: _ten(commit),
                 "ten INSERT in autocommit": _ten(lambda: auto.execute(insert, (uuid.uuid4(), "one", "1"))),
             }
             row = _row(stage, "steps-postgresql", "default", floors, f"{conditions}; PostgreSQL with fsync")
