@@ -48,6 +48,7 @@ class Connection:
         self._client: Any = None
         self._pool: Any = None
         self._at_hand: list[Any] = []
+        self._is_retired = False
         self._pid = os.getpid()
         self.blocking = Blocking(self)
 
@@ -82,6 +83,13 @@ class Connection:
         elif self._client is not None:
             self._client.close()
 
+    def retire(self) -> None:
+        """Keep nothing at hand from now on: another takes this one's place, on the same pool. Calls are served still."""
+        self._is_retired = True
+        self.blocking.close()
+        while self._at_hand and self._pid == os.getpid():
+            self._pool.release(self._at_hand.pop())
+
     def run(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument], timeout: float | None = None) -> Any:
         """Run a script: one round trip. `timeout` bounds the wait for the reply below the project's own setting."""
         pool = self._pool if self._pool is not None else self.pool
@@ -114,7 +122,8 @@ class Connection:
 
     def _return(self, pool: Any, connection: Any) -> None:
         """One stays at hand, where the pool has enough for others: to borrow and check one costs as much as a script."""
-        if self._at_hand or self._pid != os.getpid() or getattr(pool, "max_connections", 0) < ENOUGH_FOR_OTHERS:
+        may_keep = not self._is_retired and getattr(pool, "max_connections", 0) >= ENOUGH_FOR_OTHERS
+        if self._at_hand or self._pid != os.getpid() or not may_keep:
             pool.release(connection)
         else:
             self._at_hand.append(connection)

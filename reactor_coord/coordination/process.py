@@ -100,4 +100,6 @@ def _build() -> Primitives:
 def _on_setting_changed(*, setting: str, **_: Any) -> None:
     if setting in {"REACTOR_COORD", "CACHES"}:
         with _lock:
+            for replaced in _built:
+                replaced.connection.retire()  # or a test suite that changes settings would use up the pool
             _built.clear()

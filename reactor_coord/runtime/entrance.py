@@ -18,7 +18,7 @@ from reactor_coord.declare.entrance import RunOptions
 from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode
 from reactor_coord.errors import NotRunnable, ReactorCoordError
 from reactor_coord.models import Execution
-from reactor_coord.runtime import direct, gates, ordering
+from reactor_coord.runtime import direct, gates, ordering, pausing
 from reactor_coord.runtime.arguments import place_of_reactor
 from reactor_coord.runtime.dispatch import send
 from reactor_coord.runtime.lease import Lease, lease_ttl
