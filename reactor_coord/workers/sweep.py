@@ -23,7 +23,8 @@ from reactor_coord.declare import registry
 from reactor_coord.engine.states import Mode
 from reactor_coord.errors import CoordinationUnavailable, ReactorCoordError
 from reactor_coord.runtime.dispatch import send, wake
-from reactor_coord.storage import store
+from reactor_coord.storage import pauses, store
+from reactor_coord.workers.forking import Unforked
 
 logger = logging.getLogger("reactor_coord.sweep")
 
@@ -78,6 +79,8 @@ def _resumes_on_crash(reactor: str) -> bool:
 def _send_what_is_due() -> int:
     interval = conf.settings().SWEEP_INTERVAL
     sent = 0
+    for identity, queue in pauses.end_overdue():
+        sent += send(str(identity), queue)
     for row in store.due(ahead=interval):
         backoff = min(RESEND_AFTER_SECONDS * 2.0 ** min(row.looks, 10), RESEND_AT_MOST_SECONDS)
         if store.push_look(row, backoff):
@@ -94,6 +97,9 @@ def _tend_lines() -> int:
         return 0
     wake(wakes)
     return len(wakes)
+
+
+unforked = Unforked()
 
 
 class SweepThread:
@@ -117,17 +123,21 @@ class SweepThread:
 
     def _run(self) -> None:
         while not self._stopping.wait(conf.settings().SWEEP_INTERVAL):
-            try:
-                if self._leads():
-                    probes.reached("sweep.leader")
-                    report = sweep_once()
-                    if not report.is_empty:
-                        logger.info("event=reactor_coord.swept %s", report)
-            except Exception:  # a sweep that fails is tried again: this thread must outlive a database restart
-                logger.exception("event=reactor_coord.sweep_failed")
-            finally:
-                connections.close_all()  # children are forked from this process: they inherit no open connection
+            with unforked:  # children are forked from this process: they inherit no open connection
+                self._sweep()
         self._resign()
+
+    def _sweep(self) -> None:
+        try:
+            if self._leads():
+                probes.reached("sweep.leader")
+                report = sweep_once()
+                if not report.is_empty:
+                    logger.info("event=reactor_coord.swept %s", report)
+        except Exception:  # a sweep that fails is tried again: this thread must outlive a database restart
+            logger.exception("event=reactor_coord.sweep_failed")
+        finally:
+            connections.close_all()
 
     def _leads(self) -> bool:
         """Whether this worker is the leader now. Without Redis everybody is: sweeping twice is only work."""

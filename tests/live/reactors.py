@@ -627,3 +627,13 @@ class Silent(Reactor):
     one = step(SilentWork)
     two = step(SilentWork, after=one)
     three = step(SilentWork, after=two)
+
+
+class BriefPayment(Named):
+    """`Payment` whose hold lapses a second after its holder died."""
+
+    key = Input(str)
+
+    audit = step(Work)
+    charge = step(BriefWork, seconds=0, after=audit)
+    notify = step(Work, after=charge)
