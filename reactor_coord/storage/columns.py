@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cache
 from typing import Any, cast
 
 from django.db import models
@@ -18,6 +19,8 @@ from reactor_coord.engine.states import LEASED, is_terminal
 from reactor_coord.models import Execution
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_STRICT = json.JSONEncoder(allow_nan=False)
+_EMPTY_TYPES = frozenset({type(None), bool, int, str, dict, list})
 _UNSTORABLE_JSON = re.compile(r"\\u(?:0000|d[89a-f][0-9a-f]{2})")
 
 
@@ -30,11 +33,18 @@ def clean_text(text: str) -> str:
 
 def clean_json(value: Any) -> Any:
     """The value if any database can store it as JSON, else a copy with what none can spelt out as text."""
+    if _is_empty(value):
+        return value
     try:
-        written = json.dumps(value, allow_nan=False)
+        written = _STRICT.encode(value)
     except (TypeError, ValueError):
         return _cleaned(value)
     return _cleaned(value) if _UNSTORABLE_JSON.search(written) else value
+
+
+def _is_empty(value: Any) -> bool:
+    """Most columns of most rows: nothing in it that would need a look."""
+    return not value and type(value) in _EMPTY_TYPES
 
 
 def _cleaned(value: Any) -> Any:
@@ -63,13 +73,22 @@ def storable(field: models.Field[Any, Any], value: Any) -> Any:
 
 def row_values(row: models.Model, *, without: frozenset[str] = frozenset()) -> dict[str, Any]:
     """The columns of a row by attribute name, each storable."""
-    return {
-        field.attname: storable(field, getattr(row, field.attname))
-        for field in row._meta.concrete_fields
-        if field.attname not in without
-    }
+    values = {field.attname: getattr(row, field.attname) for field in row._meta.concrete_fields}
+    for name, field in _fields_to_clean(type(row)):
+        if not _is_empty(values[name]):
+            values[name] = storable(field, values[name])
+    for name in without:
+        values.pop(name, None)
+    return values
 
 
+@cache
+def _fields_to_clean(model: type[models.Model]) -> tuple[tuple[str, models.Field[Any, Any]], ...]:
+    kinds = (models.JSONField, models.CharField, models.TextField)
+    return tuple((field.attname, field) for field in model._meta.concrete_fields if isinstance(field, kinds))
+
+
+@cache
 def execution_field(name: str) -> models.Field[Any, Any]:
     """A column of an execution, by its name or its attribute's."""
     return cast("models.Field[Any, Any]", Execution._meta.get_field(name))

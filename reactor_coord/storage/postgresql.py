@@ -67,7 +67,7 @@ class _Statement:
             return
         self.parts.append(_row_part(how, model, self.using))
         without = frozenset() if model is Execution else _GENERATED
-        self.parameters.append(json.dumps([row_values(each, without=without) for each in rows], default=_plain))
+        self.parameters.append(_JSON.encode([row_values(each, without=without) for each in rows]))
 
     def run(self) -> tuple[bool, bool] | None:
         with connections[self.using].cursor() as cursor:
@@ -116,3 +116,6 @@ def _table(model: type[models.Model]) -> str:
 
 def _plain(value: Any) -> str:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+_JSON = json.JSONEncoder(default=_plain)
