@@ -18,10 +18,10 @@ from reactor_coord.declare import registry
 from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode, StepStatus, is_terminal
 from reactor_coord.errors import ExecutionConflict
 from reactor_coord.models import Execution, TraceEvent
-from reactor_coord.runtime import events, finish
+from reactor_coord.runtime import events, finish, pausing, units
 from reactor_coord.runtime.dispatch import send, wake
 from reactor_coord.runtime.outcome import ExecutionHandle
-from reactor_coord.storage import codec, store
+from reactor_coord.storage import codec, pauses, store
 
 UNDOABLE = frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.HALTED, ExecutionStatus.ABORTED})
 RESUMABLE = frozenset({ExecutionStatus.ABORTED, ExecutionStatus.NEEDS_DEFINITION})
@@ -108,12 +108,19 @@ def undo(execution: Execution, *, reason: str = "", actor: str = "") -> None:
     store.on_commit(lambda: send(str(row.id), row.queue))
 
 
-def resume(execution: Execution, *, payload: Any = None, reason: str = "", actor: str = "") -> None:
-    """Take up again what was aborted, or what waited for its definition, where it stopped."""
+def resume(
+    execution: Execution, *, payload: Any = None, step: str | None = None, reason: str = "", actor: str = ""
+) -> None:
+    """Answer what a paused execution asks, or take up again, where it stopped, what was aborted or lacked its definition.
+
+    `step` names the question where there are several. Raises `InputValidationError` for a payload it does not accept.
+    """
     row = _root(execution, "resume")
+    if row.status == ExecutionStatus.PAUSED:
+        return _answer(row, payload, step)
     if row.status not in RESUMABLE:
         raise _conflict(row, "be resumed")
-    registry.lookup(row.reactor)
+    units.definition_of(row.reactor)
     note = _note(row, EventKind.OPERATOR, "resume", reason, actor)
     changes = {
         "status": ExecutionStatus.READY,
@@ -126,6 +133,19 @@ def resume(execution: Execution, *, payload: Any = None, reason: str = "", actor
         raise _conflict(_fresh(row), "be resumed")
     events.publish(note, None)
     store.on_commit(lambda: send(str(row.id), row.queue))
+
+
+def _answer(row: Execution, payload: Any, step: str | None) -> None:
+    questions = [run for run in pauses.of_tree(row.id) if step is None or run.step == step]
+    if len(questions) != 1:
+        names = ", ".join(run.step for run in pauses.of_tree(row.id)) or "none"
+        raise ExecutionConflict(
+            f"Execution {row.id} has {len(questions)} open questions that fit; name one as step= (open: {names})",
+            execution_id=str(row.id),
+            status=row.status,
+            verb="be resumed",
+        )
+    pausing.answer_run(questions[0], payload)
 
 
 def retry(execution: Execution, *, from_step: str | None = None, reason: str = "", actor: str = "") -> ExecutionHandle:

@@ -65,9 +65,7 @@ class Runtime:
         self, definition: ReactorDefinition, correlation_id: str, step: str | None, payload: Any
     ) -> ExecutionHandle:
         """Answer an interrupt."""
-        raise NotRunnable(
-            f"{definition.label} cannot be resumed: interrupts are declared and checked, but do not run yet"
-        )
+        return ExecutionHandle(pausing.answer(definition, correlation_id, step, payload).id, created=False)
 
     def call_step(self, step_class: type[Step], inputs: Mapping[str, Any], context: Any) -> Any:
         """Run one step class by itself."""

@@ -14,7 +14,15 @@ from django.utils import timezone
 
 from reactor_coord import conf, probes
 from reactor_coord.coordination import Requester
-from reactor_coord.engine.states import SETTLED_STEPS, EventKind, ExecutionStatus, StepStatus, is_terminal
+from reactor_coord.engine.states import (
+    SETTLED_STEPS,
+    EventKind,
+    ExecutionStatus,
+    Mode,
+    ParkKind,
+    StepStatus,
+    is_terminal,
+)
 from reactor_coord.errors import CoordinationUnavailable
 from reactor_coord.models import Execution
 from reactor_coord.runtime import gates, units
@@ -26,6 +34,9 @@ from reactor_coord.runtime.tree import Frame, Tree
 from reactor_coord.storage import codec, store
 
 logger = logging.getLogger("reactor_coord")
+
+NEVER_YEAR = 9000
+"""A pause without a timeout says a time beyond it."""
 
 ENDINGS = {ExecutionStatus.COMPLETED: Ending.SUCCEEDED, ExecutionStatus.HALTED: Ending.HALTED}
 
@@ -155,6 +166,8 @@ def park(root: Frame, parked: Parked) -> None:
     """Keep the tree's holds and write the park in one transaction; a wake or a cancellation that came meanwhile is
     answered with a message.
     """
+    if parked.park.kind == ParkKind.INTERRUPT:
+        return pause(root, parked)
     tree, what = root.tree, parked.park
     step_aside(tree, what.waiting_on or {})
     _keep_holds(tree, (what.resume_at - timezone.now()).total_seconds())
@@ -181,6 +194,31 @@ def park(root: Frame, parked: Parked) -> None:
         send(tree.id, tree.root.queue)
     elif own_message is not None:
         send(tree.id, tree.root.queue, own_message)
+
+
+def pause(root: Frame, parked: Parked) -> None:
+    """Write the pause, then give back all that is held: an answer may take days, and its reactor competes anew for it."""
+    tree, what = root.tree, parked.park
+    tree.change(
+        root.execution,
+        status=ExecutionStatus.PAUSED,
+        mode=Mode.WORKER,
+        park_kind=what.kind,
+        resume_at=what.resume_at if what.resume_at.year < NEVER_YEAR else None,
+        waiting_on={**(what.waiting_on or {}), "until": what.resume_at.isoformat(), "timed": False},
+        holds_kept=[],
+    )
+    for frame in _descendants(root):
+        if frame.execution.status == ExecutionStatus.RUNNING:
+            tree.change(frame.execution, status=ExecutionStatus.PAUSED)
+    probes.reached("park.before_commit")
+    is_asked_for = store.park(tree.root.id, tree.lease.token, tree.take_batch())
+    probes.reached("park.after_commit")
+    tree.give(list(tree.holds), Ending.RETRYING)
+    store.record(tree.take_batch().trace)
+    ready = {"status": ExecutionStatus.READY, "resume_at": units.look_at()}
+    if is_asked_for and store.change(tree.root.id, expect={ExecutionStatus.PAUSED}, changes=ready):
+        send(tree.id, tree.root.queue)
 
 
 def _own_countdown(parked: Parked) -> float | None:

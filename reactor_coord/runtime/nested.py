@@ -16,7 +16,7 @@ from reactor_coord.engine.settlement import Settlement
 from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus
 from reactor_coord.errors import ReactorCoordError
 from reactor_coord.results import Decided, Failure, Halt, Skipped
-from reactor_coord.runtime import fanout, gates, handoff, steps, verdicts
+from reactor_coord.runtime import fanout, gates, handoff, pausing, steps, verdicts
 from reactor_coord.runtime.arguments import place_of_reactor, place_of_step, recorded_arguments
 from reactor_coord.runtime.parking import Parked
 from reactor_coord.runtime.tree import Frame
@@ -145,6 +145,7 @@ PERFORMERS: Mapping[str, Callable[[Frame, StepDefinition], None]] = {
     "map": fanout.begin,
     "async_step": handoff.dispatch,
     "async_reactor": handoff.dispatch,
+    "interrupt": pausing.perform,
 }
 """How each kind of step is performed: a new kind is a new function and a row."""
 

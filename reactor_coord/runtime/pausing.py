@@ -1,0 +1,139 @@
+"""`interrupt`: an execution pauses until somebody answers, for minutes or for days, and frees its worker and its holds.
+
+Its question is a step run that waits under a correlation id; an answer is one conditional change of that row, validated
+first, so that of two exactly one counts. What the reactor held is given back at the pause and competed for anew.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.utils import timezone
+
+from reactor_coord.engine.states import EventKind, ParkKind, StepStatus
+from reactor_coord.errors import ExecutionConflict, NotRunnable
+from reactor_coord.models import Execution, StepRun
+from reactor_coord.results import Failure, Success
+from reactor_coord.runtime import events, steps, units
+from reactor_coord.runtime.dispatch import send
+from reactor_coord.runtime.parking import Park, Parked
+from reactor_coord.storage import codec, pauses, store
+
+if TYPE_CHECKING:
+    from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
+    from reactor_coord.runtime.tree import Frame
+
+FAR = datetime(9999, 1, 1, tzinfo=UTC)
+"""A pause without a timeout."""
+
+
+def perform(frame: Frame, step: StepDefinition) -> None:
+    """Ask, and pause; or take the answer, or find that it did not come in time."""
+    attempt = steps.Attempt(frame, step)
+    frame.tree.lease.check()
+    run = attempt.run
+    if run.status == StepStatus.RUNNING and run.correlation_id:
+        value = codec.decode(run.result) if run.result is not None else None
+        return steps.conclude(frame, step, attempt.close(attempt.settle(Success(value))))
+    if run.status != StepStatus.WAITING:
+        early = attempt.prepare(guards=False)
+        if early is not None:
+            return steps.conclude(frame, step, attempt.close(early))
+        refused = _refusal(frame, step, run)
+        if refused is not None:
+            failed = attempt.settle(Failure(refused, retryable=False), began=False)
+            return steps.conclude(frame, step, attempt.close(failed))
+        run.status, run.started_at = StepStatus.WAITING, timezone.now()
+        run.arguments = steps.encode_arguments(attempt.arguments, step.redacted)
+    ends_at = _ends_at(step, run)
+    if timezone.now() >= ends_at:
+        late = f"nobody answered {run.correlation_id!r} within {step.options['timeout']:g} s"
+        return steps.conclude(frame, step, attempt.close(attempt.settle(Failure(TimeoutError(late)), began=False)))
+    frame.tree.write(run)
+    told = {"step": step.name, "reactor": frame.definition.label, "correlation_id": run.correlation_id}
+    parked = Parked(Park(ParkKind.INTERRUPT, ends_at, step.name, told))
+    steps.tell_parked(frame, step.name, parked)
+    raise parked
+
+
+def _ends_at(step: StepDefinition, run: StepRun) -> datetime:
+    timeout = step.options.get("timeout")
+    return run.started_at + timedelta(seconds=timeout) if timeout is not None and run.started_at else FAR
+
+
+def _refusal(frame: Frame, step: StepDefinition, run: StepRun) -> Exception | None:
+    """Name the question; why it cannot be asked, if it cannot."""
+    if _is_in_a_map(frame):
+        return NotRunnable(
+            f"{frame.definition.label}.{step.name} is an interrupt inside an element of a map, which is not supported: "
+            f"ask before the map, or after it"
+        )
+    reference = step.options.get("correlation_id")
+    try:
+        name = str(reference.resolve(frame)) if reference is not None else str(frame.execution.id)
+    except Exception as error:  # noqa: BLE001 - whatever the reference's map raises fails the step
+        return error
+    if pauses.is_waited_for(name, _root_reactor(frame)):
+        return ExecutionConflict(
+            f"{frame.definition.label}.{step.name} cannot wait for {name!r}: another execution does already",
+            execution_id=str(frame.execution.id),
+            status=frame.tree.root.status,
+            verb="pause",
+        )
+    run.correlation_id = name
+    return None
+
+
+def _root_reactor(frame: Frame) -> str:
+    return frame.tree.root.reactor
+
+
+def _is_in_a_map(frame: Frame | None) -> bool:
+    while frame is not None:
+        if frame.execution.element_index is not None:
+            return True
+        frame = frame.parent
+    return False
+
+
+# ---- answering
+
+
+def answer(definition: ReactorDefinition, correlation_id: str, step: str | None, payload: Any) -> Execution:
+    """Answer the question of that name among the executions of this reactor; returns the root's row.
+
+    Raises `ExecutionConflict` when nobody waits for it (any more, or yet), `InputValidationError` for a payload it does
+    not accept; then nothing has changed.
+    """
+    run = pauses.find(correlation_id, definition.name, step)
+    if run is None:
+        where = f" at step {step!r}" if step else ""
+        raise ExecutionConflict(
+            f"No execution of {definition.label} waits for {correlation_id!r}{where} now: it was answered, is over, or has "
+            f"not come to its question yet",
+            execution_id="",
+            status="",
+            verb="be resumed",
+        )
+    return answer_run(run, payload)
+
+
+def answer_run(run: StepRun, payload: Any) -> Execution:
+    """Answer one waiting question: validated, then claimed, then its execution made ready. One claim, one effect."""
+    definition = units.definition_of(run.execution.reactor)
+    step = definition.step(run.step)
+    value = step.options["payload"].validate(payload, f"the answer to {definition.label}.{run.step}")
+    root = store.load(run.execution.root_id or run.execution.id)
+    assert root is not None
+    note = events.row(root, EventKind.OPERATOR, step=run.step, verb="resume", correlation_id=run.correlation_id)
+    if not pauses.claim_answer(run, codec.encode(value), root.id, units.look_at(), note):
+        raise ExecutionConflict(
+            f"{run.correlation_id!r} was answered already, or its execution is over",
+            execution_id=str(root.id),
+            status=root.status,
+            verb="be resumed",
+        )
+    events.publish(note, definition)
+    store.on_commit(lambda: send(str(root.id), root.queue))
+    return root

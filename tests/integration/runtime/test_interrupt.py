@@ -1,0 +1,205 @@
+"""Interrupts: a pause frees the reactor's holds, an answer counts once, a timeout fires by itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+
+import pytest
+
+from reactor_coord import Input, InputValidationError, Reactor, compose, interrupt, map_each, step, testing, with_lock
+from reactor_coord.errors import ExecutionConflict
+from reactor_coord.models import Execution, TraceEvent
+from reactor_coord.testing.dispatches import Dispatches
+from reactor_coord.testing.recorder import Recorder
+from tests.live.reactors import Named, Work
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@with_lock("{key}", ttl=5)
+class Reviewed(Named):
+    """a, a question, c, under the reactor's lock."""
+
+    key = Input(str)
+
+    a = step(Work)
+    review = interrupt(correlation_id=key.map("order-{}".format), payload={"approved": bool, "note": str}, after=a)
+
+    @step(decision=review)
+    def decide(decision: dict[str, object]) -> object:
+        return decision["approved"]
+
+    c = step(Work, after=decide)
+
+    returns = decide
+
+
+class Hurried(Named):
+    """A question with little time."""
+
+    a = step(Work)
+    review = interrupt(timeout=dt.timedelta(seconds=0.2), after=a)
+    c = step(Work, after=review)
+
+
+class Inner(Named):
+    """A question in a child."""
+
+    i = step(Work)
+    ask = interrupt(correlation_id="inner", after=i)
+
+
+class AsksBelow(Named):
+    """The question is one level down."""
+
+    a = step(Work)
+    inner = compose(Inner, after=a)
+    c = step(Work, after=inner)
+
+
+class Asking(Reactor):
+    """For a map's elements."""
+
+    number = Input(int)
+    ask = interrupt()
+
+
+class AsksInAMap(Reactor):
+    """Not supported."""
+
+    numbers = Input(list[int])
+    mapped = map_each(Asking, over=numbers, number=1)
+
+
+def kinds(execution: Execution) -> list[tuple[str, str]]:
+    rows = TraceEvent.objects.filter(root_id=execution.id).order_by("at", "id")
+    wanted = {"acquired", "released", "parked", "step_succeeded", "undone", "compensated"}
+    return [(row.kind, row.step) for row in rows if row.kind in wanted]
+
+
+def test_seq_11_holds_are_given_back_over_a_pause_and_taken_anew(
+    recorder: Recorder, reactor_dispatches: Dispatches
+) -> None:
+    outcome = Reviewed.run(key="7", fail_at="c")
+    assert outcome.paused
+    testing.assert_free("7")
+    with testing.hold("7"):
+        pass
+    Reviewed.resume("order-7", step="review", payload={"approved": True, "note": ""})
+    testing.drain()
+    assert recorder.sequence() == ["run a", "run c", "comp c", "undo a"]
+    told = [kind for kind, _ in kinds(outcome.execution) if kind in {"acquired", "released", "parked"}]
+    assert told == ["acquired", "parked", "released", "acquired", "released"]
+
+
+def test_an_answer_is_the_steps_value(recorder: Recorder, reactor_dispatches: Dispatches) -> None:
+    handle = Reviewed.enqueue(key="8")
+    testing.drain()
+    assert handle.status == "paused"
+    with pytest.raises(InputValidationError) as caught:
+        Reviewed.resume("order-8", payload={"approved": "perhaps", "note": ""})
+    assert "approved" in caught.value.fields
+    assert handle.status == "paused"
+    Reviewed.resume("order-8", payload={"approved": True, "note": "fine"})
+    testing.drain()
+    assert handle.wait(1).value is True
+
+
+def test_b136_a_second_answer_is_refused_and_says_so(recorder: Recorder, reactor_dispatches: Dispatches) -> None:
+    Reviewed.enqueue(key="9")
+    testing.drain()
+    Reviewed.resume("order-9", payload={"approved": True, "note": ""})
+    with pytest.raises(ExecutionConflict, match="order-9"):
+        Reviewed.resume("order-9", payload={"approved": False, "note": ""})
+    testing.drain()
+    assert recorder.count("run c") == 1
+
+
+def test_d125_of_two_answers_at_once_exactly_one_counts(recorder: Recorder, reactor_dispatches: Dispatches) -> None:
+    for round_number in range(10):
+        Reviewed.enqueue(key=f"r{round_number}")
+        testing.drain()
+        accepted: list[bool] = []
+
+        def say(approved: bool, name: str = f"order-r{round_number}", into: list[bool] = accepted) -> None:
+            from django.db import connection
+
+            try:
+                Reviewed.resume(name, payload={"approved": approved, "note": ""})
+                into.append(approved)
+            except ExecutionConflict:
+                pass
+            finally:
+                connection.close()
+
+        threads = [threading.Thread(target=say, args=(approved,)) for approved in (True, False)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(accepted) == 1
+    testing.drain()
+    assert recorder.count("run c") == 10
+
+
+def test_h1_a_timeout_fires_by_itself(recorder: Recorder, reactor_dispatches: Dispatches) -> None:
+    from reactor_coord.workers.sweep import sweep_once
+
+    handle = Hurried.enqueue()
+    testing.drain()
+    assert handle.status == "paused"
+    recorder.wait_until(lambda: sweep_once().sent > 0, "the end of the pause")
+    testing.drain()
+    outcome = handle.wait(1)
+    assert outcome.failed
+    assert outcome.failure is not None
+    assert (outcome.failure.step, outcome.failure.error_type) == ("review", "TimeoutError")
+    assert recorder.sequence() == ["run a", "undo a"]
+    with pytest.raises(ExecutionConflict):
+        Hurried.resume(str(handle.id), payload=None)
+
+
+def test_d130_d132_a_question_in_a_child_pauses_the_root(recorder: Recorder, reactor_dispatches: Dispatches) -> None:
+    outcome = AsksBelow.run()
+    assert outcome.paused
+    handle = AsksBelow.resume("inner", payload={"any": "thing"})
+    assert handle.id == outcome.execution.id
+    testing.drain()
+    assert recorder.sequence() == ["run a", "run i", "run c"]
+    with pytest.raises(ExecutionConflict):
+        Inner.resume("inner", payload=None)
+
+
+def test_d135_a_question_in_an_element_is_refused_and_rolled_back(recorder: Recorder) -> None:
+    outcome = AsksInAMap.run(numbers=[1])
+    assert outcome.failed
+    assert outcome.failure is not None
+    assert "not supported" in outcome.failure.message
+
+
+def test_h10_two_questions_under_one_name_are_not_asked(recorder: Recorder, reactor_dispatches: Dispatches) -> None:
+    first = Reviewed.enqueue(key="same", name="first")
+    testing.drain()
+    assert first.status == "paused"
+    second = Reviewed.enqueue(key="same", name="second")
+    testing.drain()
+    assert second.wait(1).failed
+    assert first.status == "paused"
+
+
+def test_a_paused_execution_is_cancelled_and_undone(recorder: Recorder, reactor_dispatches: Dispatches) -> None:
+    handle = Reviewed.enqueue(key="10")
+    testing.drain()
+    handle.cancel("no longer wanted")
+    testing.drain()
+    assert handle.status == "cancelled"
+    assert recorder.sequence() == ["run a", "undo a"]
+
+
+def test_operators_answer_by_the_execution(recorder: Recorder, reactor_dispatches: Dispatches) -> None:
+    handle = Reviewed.enqueue(key="11")
+    testing.drain()
+    handle.execution.resume(payload={"approved": False, "note": "no"})
+    testing.drain()
+    assert handle.wait(1).value is False
