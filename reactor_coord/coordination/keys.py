@@ -61,6 +61,10 @@ class Names:
         """A stand-in for the index in the resource's own slot: in a cluster a script may not reach the real one."""
         return f"{self.tag(primitive, key)}:index".encode()
 
+    def waits(self, owner: str) -> bytes:
+        """The record of what one owner waits for; on a single server the scripts write it, under the same name."""
+        return f"{self.prefix}:waits:{owner}".encode("utf-8", "surrogatepass")
+
     def inbox(self, primitive: str, key: str, name: str) -> bytes:
         """The list on which one blocking waiter sleeps; in the slot of the (first) key it waits for."""
         return f"{self.tag(primitive, key)}:inbox:{name}".encode()

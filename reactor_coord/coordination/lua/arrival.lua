@@ -21,6 +21,7 @@ local function join(r, is_busy)
     waiter.passed = round_of(r) -- it could have this key and has no use for it: another is busy
   end
   stand_in_line(r, ID, waiter)
+  note_wait(r, OWNER, ID)
   redis.call('PEXPIRE', r.meta, KEEP)
   keep_line(r)
 end

@@ -11,7 +11,7 @@ local OWNER, ID, PARKED_TOO, BY, TOKEN = ARGV[2], ARGV[3], ARGV[4] == 'parked', 
 local wakes = {}
 for i = 1, COUNT do
   local r = resource(i, ARGV[6 + i])
-  leave_line(r, ID, ARGV[4] == 'aside')
+  leave_line(r, OWNER, ID, ARGV[4] == 'aside')
   local hold = redis.call('HMGET', r.hold, 'owner', 'state', 'waiter', 'from', 'wake')
   if hold[1] == OWNER and hold[2] == 'granted' and hold[3] == ID then
     forgive(r, ID)

@@ -7,6 +7,8 @@
 --                  outlives its place in the line, so that who comes late keeps its ticket
 --   meta     hash  ticket (last given); of a lock also round (releases so far), of a semaphore limit
 --   fence    string  the last one given
+-- Beside them, for whoever walks from owner to owner (see deadlock.py): hash <prefix>:waits:<owner>, primitive 0x1F raw key ->
+-- waiter id. A hint, which the line has to confirm. In a cluster it lies in another slot, and is written by who walks.
 -- info is execution, reactor and step, for people who look, with 0x1F between them;
 -- and there is one index for all of a primitive: zset raw key -> ms at which its hold lapses (or its line is worth a look).
 --
@@ -52,9 +54,26 @@ local function stand_in_line(r, id, waiter)
   redis.call('ZADD', r.line, int(waiter.ticket - waiter.priority * 1099511627776), id)
 end
 
-local function drop_waiter(r, id)
+-- The record of what an owner waits for, and this resource's field in it; nil in a cluster.
+local function record_of(r, owner)
+  local prefix, primitive = string.match(KEYS[1], '^(.*):index:([^:}]*)$')
+  if prefix then return prefix .. ':waits:' .. owner, primitive .. '\31' .. r.raw end
+end
+
+local function note_wait(r, owner, id)
+  local record, field = record_of(r, owner)
+  if record then
+    redis.call('HSET', record, field, id)
+    redis.call('PEXPIRE', record, KEEP)
+  end
+end
+
+-- The owner's own waiter leaves: it waits here no more.
+local function end_wait(r, owner, id)
   if redis.call('HDEL', r.waiters, id) == 1 then
     redis.call('ZREM', r.line, id)
+    local record, field = record_of(r, owner)
+    if record then redis.call('HDEL', record, field) end
   end
 end
 
@@ -68,11 +87,11 @@ local function forgive(r, id)
 end
 
 -- With its ticket kept it can be granted nothing, and has its old place when it comes again.
-local function leave_line(r, id, keeps_ticket)
+local function leave_line(r, owner, id, keeps_ticket)
   if keeps_ticket then
     redis.call('ZREM', r.line, id)
   else
-    drop_waiter(r, id)
+    end_wait(r, owner, id)
   end
 end
 

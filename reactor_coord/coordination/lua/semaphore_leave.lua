@@ -11,7 +11,7 @@ local r = resource(1, ARGV[7])
 local wakes = {}
 
 clear_lapsed(r)
-leave_line(r, ID, ARGV[4] == 'aside')
+leave_line(r, OWNER, ID, ARGV[4] == 'aside')
 local slots, freed = slots_of(r, OWNER), false
 for i = #slots, 1, -1 do
   local slot = slots[i]

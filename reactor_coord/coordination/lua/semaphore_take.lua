@@ -51,7 +51,7 @@ elseif found.parked then
   answer = { 'parked', slots[mine].fence, slots[mine].since, '', '' }
 elseif found.granted then
   local slot = slots[mine]
-  drop_waiter(r, slot.waiter)
+  end_wait(r, OWNER, slot.waiter)
   slot.since = int(NOW)
   own(slot, 'granted', TTL)
   answer = { 'granted', slot.fence, slot.since, slot.granted_at, slot.released_by }
@@ -68,7 +68,7 @@ if answer then
   for i = #slots, 1, -1 do
     if i ~= mine and (slots[i].state == 'parked' or slots[i].waiter == ID) then free_slot(r, OWNER, slots, i) end
   end
-  if ID ~= '' then drop_waiter(r, ID) end
+  if ID ~= '' then end_wait(r, OWNER, ID) end
   if ARGV[9] ~= '' then redis.call('DEL', ARGV[9]) end
   if redis.call('EXISTS', r.line) == 1 then
     redis.call('HSET', r.meta, 'limit', LIMIT)
@@ -82,7 +82,7 @@ local full = is_full(r)
 if MODE == 'join' and not full then
   join(r, true)
 elseif MODE == 'last' and ID ~= '' then
-  drop_waiter(r, ID)
+  end_wait(r, OWNER, ID)
 end
 if redis.call('EXISTS', r.line) == 1 then redis.call('HSET', r.meta, 'limit', LIMIT) end
 local look_in = settle(r)

@@ -58,7 +58,7 @@ local function take(r, hold, way)
       since = hold[5]
     else
       granted_at, released_by = hold[6], hold[7]
-      drop_waiter(r, hold[8])
+      end_wait(r, OWNER, hold[8])
     end
   end
   write_hold(r, fence, since, way)
@@ -72,7 +72,7 @@ if #busy == 0 then
   local taken = { 1 }
   for i = 1, COUNT do
     taken[i + 1] = take(resources[i], holds[i], ways[i])
-    if ID ~= '' then drop_waiter(resources[i], ID) end
+    if ID ~= '' then end_wait(resources[i], OWNER, ID) end
   end
   if ARGV[9] ~= '' then redis.call('DEL', ARGV[9]) end
   return taken
@@ -107,7 +107,7 @@ for i = 1, COUNT do
     join(r, not way)
     if way == 'free' then redis.call('ZADD', KEYS[1], 'NX', int(NOW + IDLE_LOOK), r.raw) end
   elseif MODE == 'last' and ID ~= '' then
-    drop_waiter(r, ID)
+    end_wait(r, OWNER, ID)
   end
 end
 

@@ -11,6 +11,8 @@ if #KEYS == 6 and redis.call('EXISTS', KEYS[2]) == 0 then
   redis.call('PEXPIRE', KEYS[1], INDEX_KEEP)
   if ARGV[7] ~= '' and redis.call('HDEL', KEYS[4], ARGV[7]) == 1 then
     redis.call('ZREM', KEYS[3], ARGV[7])
+    local prefix = string.match(KEYS[1], '^(.*):index:lock$')
+    if prefix then redis.call('HDEL', prefix .. ':waits:' .. ARGV[3], 'lock\31' .. ARGV[14]) end
   end
   if ARGV[9] ~= '' then redis.call('DEL', ARGV[9]) end
   return { 1, { 'free', fence, since, '', '' } }
