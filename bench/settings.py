@@ -16,8 +16,12 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 ROOT_URLCONF = "bench.urls"
 INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "rest_framework", "reactor_coord", "bench"]
 
+_usual = {**database_settings(_postgres), "CONN_MAX_AGE": None}
+
 DATABASES = {
-    "default": {**database_settings(_postgres), "CONN_MAX_AGE": None},
+    "default": _usual,
+    # The same database, statements prepared after their third use: not for connections that go through a transaction pooler.
+    "prepared": {**_usual, "OPTIONS": {"server_side_binding": True, "prepare_threshold": 3}},
     "sqlite": {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": os.environ.get("BENCH_SQLITE", ":memory:"),
