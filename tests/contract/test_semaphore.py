@@ -183,10 +183,8 @@ def test_a_parked_slot_waits_for_its_owner_and_is_adopted_by_any_claim(semaphore
 
 
 def test_a_tree_that_parked_twice_has_one_slot_again_when_it_resumes(semaphores: Semaphores, woken: list[str]) -> None:
-    for claim in "12":
-        held = taken(semaphores.take("k", who("A", claim), limit=2, ttl=10))
-        if claim == "1":
-            stale = held
+    stale = taken(semaphores.take("k", who("A", "1"), limit=2, ttl=10))
+    held = taken(semaphores.take("k", who("A", "2"), limit=2, ttl=10))
     semaphores.park(stale, 60)
     semaphores.park(held, 60)
     refused(semaphores.take("k", who("B"), limit=2, ttl=10))
