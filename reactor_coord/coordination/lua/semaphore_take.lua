@@ -11,6 +11,7 @@
 -- Cost  O(log slots + log line).
 local r = resource(1, ARGV[14])
 local LIMIT = tonumber(ARGV[15])
+local FROM = 'take:' .. TOKEN
 local wakes = {}
 
 clear_lapsed(r)
@@ -41,8 +42,13 @@ end
 local mine, answer = found.held or found.parked or found.granted, nil
 if found.held then
   local slot = slots[mine]
-  local how = slot.tokens[TOKEN] or 'reentered' -- counted before: the reply of this very request was lost
-  slot.tokens[TOKEN] = how
+  local how = slot.tokens[TOKEN]
+  if how then
+    add_granted_before(r, FROM, wakes) -- counted before: the reply of this very request was lost
+  else
+    how = 'reentered'
+    slot.tokens[TOKEN] = how
+  end
   lease(OWNER, slot, NOW + math.max(lease_left(OWNER, slot), TTL))
   answer = { how, slot.fence, slot.since, '', '' }
   if how == 'granted' then answer[4], answer[5] = slot.granted_at, slot.released_by end
@@ -72,7 +78,7 @@ if answer then
   if ARGV[9] ~= '' then redis.call('DEL', ARGV[9]) end
   if redis.call('EXISTS', r.line) == 1 then
     redis.call('HSET', r.meta, 'limit', LIMIT)
-    hand_out(r, LIMIT, TOKEN, by_whom(), wakes)
+    hand_out(r, LIMIT, FROM, by_whom(), wakes)
   end
   settle(r)
   return { 1, answer, unpack(wakes) }
