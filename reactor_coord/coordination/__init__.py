@@ -6,10 +6,19 @@ the runtime. Importing it opens no connection and starts no thread.
 
 from __future__ import annotations
 
+from reactor_coord.coordination.deadlock import Blocker, Deadlocks, Ring, Wait
 from reactor_coord.coordination.holding import HIGHEST_PRIORITY, Holdings
 from reactor_coord.coordination.lock import Locks
 from reactor_coord.coordination.ordered import NotYet, OrderedLines, Turn
-from reactor_coord.coordination.process import leadership, locks, ordered_lines, periods, rate_limits, semaphores
+from reactor_coord.coordination.process import (
+    deadlocks,
+    leadership,
+    locks,
+    ordered_lines,
+    periods,
+    rate_limits,
+    semaphores,
+)
 from reactor_coord.coordination.rate_limit import RateLimits, Slot, Window
 from reactor_coord.coordination.semaphore import Semaphores
 from reactor_coord.coordination.types import HeldKey, Holder, Refused, Requester, Taken
@@ -17,6 +26,8 @@ from reactor_coord.coordination.wakes import set_waker
 
 __all__ = [
     "HIGHEST_PRIORITY",
+    "Blocker",
+    "Deadlocks",
     "HeldKey",
     "Holder",
     "Holdings",
@@ -26,11 +37,14 @@ __all__ = [
     "RateLimits",
     "Refused",
     "Requester",
+    "Ring",
     "Semaphores",
     "Slot",
     "Taken",
     "Turn",
+    "Wait",
     "Window",
+    "deadlocks",
     "leadership",
     "locks",
     "ordered_lines",

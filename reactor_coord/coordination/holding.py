@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -33,10 +33,16 @@ LATE = 0.5
 
 TRIES_WHEN_LATE = 3
 
+RECORD_KEEP = 86_400_000
+"""Milliseconds for which it is kept what an owner waits for, as the lines are."""
+
 HIGHEST_PRIORITY = 4095
 """Either way; the score of a waiter must stay exact below 2^53."""
 
 DUE = script("due")
+
+OnRefused = Callable[[Refused], None]
+"""What a process that blocks does at each refusal, standing in line already; an error of it ends the wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ class Holdings:
 
     # ---- taking
 
-    def _wait(self, request: Request, timeout: float) -> Taken | Refused:
+    def _wait(self, request: Request, timeout: float, on_refused: OnRefused | None = None) -> Taken | Refused:
         names, who = request.keys, replace(request.who, wake="")
         if timeout <= 0:
             return self._take(request.of(who, ""), unique())[0]
@@ -101,6 +107,10 @@ class Holdings:
                     return answer
                 if left <= 0:
                     return self._take(request.again("last"), unique())[0]
+                if on_refused is not None:
+                    self._note_wait((answer.key,), who.owner, request.waiter)
+                    on_refused(answer)
+                    left = max(end - time.monotonic(), 0.0)
                 slept_on = (
                     self.names.inbox(self.primitive, answer.key, sleeper) if self.connection.is_cluster else inbox
                 )
@@ -270,6 +280,17 @@ class Holdings:
         by = who.execution or who.owner
         arguments = (who.owner, waiter, what, by, unique())
         return tuple(map(to_text, self._each(self.scripts.leave, keys, arguments)))
+
+    def note_wait(self, keys: Sequence[str], who: Requester) -> None:
+        """Have a walk for deadlocks find that this parked waiter stands in these lines. A round trip in a cluster only."""
+        self._note_wait(tuple(keys), who.owner, waiter_id(who))
+
+    def _note_wait(self, keys: tuple[str, ...], owner: str, waiter: str) -> None:
+        if not self.connection.is_cluster:
+            return  # the scripts did it
+        record = self.names.waits(owner)
+        pairs = [part for key in keys for part in (f"{self.primitive}\x1f{key}", waiter)]
+        self.connection.commands(("HSET", record, *pairs), ("PEXPIRE", record, RECORD_KEEP))
 
     # ---- one script over several keys
 

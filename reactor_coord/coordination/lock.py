@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reactor_coord.coordination.holding import Holdings, Request, Scripts, sorted_keys, split_info, unique, waiter_id
+from reactor_coord.coordination.holding import (
+    Holdings,
+    OnRefused,
+    Request,
+    Scripts,
+    sorted_keys,
+    split_info,
+    unique,
+    waiter_id,
+)
 from reactor_coord.coordination.types import Refused, Requester, Taken
 
 __all__ = ["PRIMITIVE", "Locks", "split_info"]
@@ -50,9 +59,11 @@ class Locks(Holdings):
         ttl: float,
         timeout: float,
         max_waiting: int | None = None,
+        on_refused: OnRefused | None = None,
     ) -> Taken | Refused:
         """Like `take`, but stands in the same line up to `timeout` seconds, asleep until a release hands it the key.
 
         Refused at the end, it has left the line. A wake for others that comes up on the way goes through `set_waker`.
+        `on_refused` is called at every refusal, before it sleeps.
         """
-        return self._wait(Request(sorted_keys(keys), who, ttl, max_waiting=max_waiting), timeout)
+        return self._wait(Request(sorted_keys(keys), who, ttl, max_waiting=max_waiting), timeout, on_refused)

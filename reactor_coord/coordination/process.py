@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reactor_coord.coordination.connection import Connection
+from reactor_coord.coordination.deadlock import Deadlocks
 from reactor_coord.coordination.keys import Names
 from reactor_coord.coordination.leader import Leadership
 from reactor_coord.coordination.lock import Locks
@@ -32,6 +33,7 @@ class Primitives:
     periods: Periods
     ordered_lines: OrderedLines
     leadership: Leadership
+    deadlocks: Deadlocks
 
 
 def primitives() -> Primitives:
@@ -74,6 +76,11 @@ def leadership() -> Leadership:
     return primitives().leadership
 
 
+def deadlocks() -> Deadlocks:
+    """The walk over who waits for whom."""
+    return primitives().deadlocks
+
+
 def _build() -> Primitives:
     from django.core.signals import setting_changed
 
@@ -94,6 +101,7 @@ def _build() -> Primitives:
         Periods(connection, names),
         OrderedLines(connection, names, locks.keeper),
         Leadership(connection, names),
+        Deadlocks(connection, names),
     )
 
 

@@ -8,7 +8,7 @@ around them are those of every holding primitive (`holding`).
 
 from __future__ import annotations
 
-from reactor_coord.coordination.holding import Holdings, Request, Scripts, unique, waiter_id
+from reactor_coord.coordination.holding import Holdings, OnRefused, Request, Scripts, unique, waiter_id
 from reactor_coord.coordination.types import Refused, Requester, Taken
 
 PRIMITIVE = "semaphore"
@@ -52,12 +52,15 @@ class Semaphores(Holdings):
         ttl: float,
         timeout: float,
         max_waiting: int | None = None,
+        on_refused: OnRefused | None = None,
     ) -> Taken | Refused:
         """Like `take`, but stands in the same line up to `timeout` seconds, asleep until a slot is handed to it.
 
         Refused at the end, it has left the line. A wake for others that comes up on the way goes through `set_waker`.
+        `on_refused` is called at every refusal, before it sleeps.
         """
-        return self._wait(Request((key,), who, ttl, max_waiting=max_waiting, more=(_checked(limit),)), timeout)
+        request = Request((key,), who, ttl, max_waiting=max_waiting, more=(_checked(limit),))
+        return self._wait(request, timeout, on_refused)
 
 
 def _checked(limit: int) -> int:
