@@ -32,6 +32,14 @@ def first_dispatched(definition: ReactorDefinition, statuses: Mapping[str, StepS
     return None
 
 
+def is_past_background(definition: ReactorDefinition, statuses: Mapping[str, StepStatus], step: StepDefinition) -> bool:
+    """Whether from this step on the reactor wants to be run by a worker."""
+    if definition.background_after is not None and statuses.get(definition.background_after) in SETTLED_STEPS:
+        return True
+    before = definition.background_before
+    return before is not None and step.index >= definition.steps[before].index
+
+
 def is_last(definition: ReactorDefinition, statuses: Mapping[str, StepStatus], name: str) -> bool:
     """Whether nothing is left to do once `name` is settled."""
     return all(other == name or statuses.get(other) in SETTLED_STEPS for other in definition.steps)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 from django.utils import timezone
 
+from reactor_coord import conf
 from reactor_coord.declare.definition import ReactorDefinition
 from reactor_coord.declare.entrance import RunOptions
 from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode
@@ -56,7 +58,9 @@ class Runtime:
         """Have a worker run it, from the commit of the caller's transaction on."""
         check_runnable(definition)
         values = definition.schema.validate(inputs)
-        row, created = store.create(_new(definition, values, options, Mode.WORKER))
+        later = timedelta(seconds=options.countdown)
+        resume_at = timezone.now() + later + _grace(options.countdown) if later else None
+        row, created = store.create(_new(definition, values, options, Mode.WORKER, resume_at=resume_at))
         if created:
             store.on_commit(lambda: _dispatch(definition, row, options.countdown))
         return ExecutionHandle(row.id, created)
@@ -80,7 +84,15 @@ def _dispatch(definition: ReactorDefinition, row: Execution, countdown: float) -
             ordering.reserve(place_of_reactor(Frame(tree, row, definition)))
         except ReactorCoordError as error:  # it gets one when it arrives, or fails there, told and rolled back
             logger.warning("event=reactor_coord.position_not_reserved execution=%s error=%s", row.id, error)
+    if not _grace(countdown) and countdown:
+        return  # further off than a few seconds: the sweep sends it in time, and no broker has to remember it
     send(str(row.id), row.queue, countdown, is_start=True)
+
+
+def _grace(countdown: float) -> timedelta:
+    """How long past its time the sweep leaves it to the message that was sent; none where it sends the message itself."""
+    interval = conf.settings().SWEEP_INTERVAL
+    return timedelta(seconds=2 * interval) if countdown <= interval else timedelta()
 
 
 def check_runnable(definition: ReactorDefinition) -> None:
@@ -98,7 +110,12 @@ def check_runnable(definition: ReactorDefinition) -> None:
 
 
 def _new(
-    definition: ReactorDefinition, values: Mapping[str, Any], options: RunOptions, mode: Mode, worker: str = ""
+    definition: ReactorDefinition,
+    values: Mapping[str, Any],
+    options: RunOptions,
+    mode: Mode,
+    worker: str = "",
+    resume_at: datetime | None = None,
 ) -> NewExecution:
     return NewExecution(
         reactor=definition.name,
@@ -110,6 +127,7 @@ def _new(
         tags=dict(options.tags),
         idempotency_key=options.idempotency_key,
         worker=worker,
+        resume_at=resume_at,
     )
 
 

@@ -196,6 +196,19 @@ def park(root: Frame, parked: Parked) -> None:
         send(tree.id, tree.root.queue, own_message)
 
 
+def hand_over(root: Frame) -> None:
+    """Leave the rest to a worker: ready, what is held kept for it, its message sent after the commit."""
+    tree = root.tree
+    _keep_holds(tree, 2 * conf.settings().SWEEP_INTERVAL)
+    kept = [entry for hold in tree.holds for entry in hold.as_json()]
+    tree.change(
+        root.execution, status=ExecutionStatus.READY, mode=Mode.WORKER, resume_at=units.look_at(), holds_kept=kept
+    )
+    store.park(tree.root.id, tree.lease.token, tree.take_batch())
+    tree.holds.clear()
+    store.on_commit(lambda: send(tree.id, tree.root.queue))
+
+
 def pause(root: Frame, parked: Parked) -> None:
     """Write the pause, then give back all that is held: an answer may take days, and its reactor competes anew for it."""
     tree, what = root.tree, parked.park

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
-from reactor_coord.engine.plan import first_dispatched, next_step
+from reactor_coord.engine.plan import first_dispatched, is_past_background, next_step
 from reactor_coord.engine.settlement import Settlement
 from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus
 from reactor_coord.errors import ReactorCoordError
@@ -33,9 +33,26 @@ def forward(frame: Frame) -> Any:
     while (step := _next(frame)) is not None:
         if frame.tree.cancel_requested:
             raise verdicts.Cancelled
+        if (
+            not frame.tree.parks
+            and frame.parent is None
+            and is_past_background(frame.definition, frame.statuses(), step)
+        ):
+            raise verdicts.HandedOver
         performers = AWAITERS if frame.run(step).status == StepStatus.DISPATCHED else PERFORMERS
         performers[step.kind](frame, step)
-    return frame.value()
+    try:
+        return frame.value()
+    except Exception as error:
+        raise _fail_the_reactor(frame, error) from error
+
+
+def _fail_the_reactor(frame: Frame, error: Exception) -> verdicts.StepFailed:
+    """Fail the reactor itself, not a step of it: nothing is compensated, all that was done is undone."""
+    settlement = Settlement(StepStatus.FAILED, error=error, began=False, retryable=False)
+    steps.turn_back(frame, "", settlement, frame.inputs, frame.definition.schema.redacted)
+    frame.tree.save()
+    return verdicts.StepFailed(frame, "", settlement)
 
 
 def _next(frame: Frame) -> StepDefinition | None:
@@ -57,10 +74,7 @@ def admit(frame: Frame) -> None:
     except Decided as decided:
         raise _refused_at_the_door(frame, decided) from None
     except ReactorCoordError as error:
-        settlement = Settlement(StepStatus.FAILED, error=error, began=False, retryable=False)
-        steps.turn_back(frame, "", settlement, frame.inputs, frame.definition.schema.redacted)
-        frame.tree.save()
-        raise verdicts.StepFailed(frame, "", settlement) from error
+        raise _fail_the_reactor(frame, error) from error
     if frame.execution.admitted_at is None:
         frame.tree.change(frame.execution, admitted_at=timezone.now())
 

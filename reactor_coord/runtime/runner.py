@@ -164,6 +164,8 @@ def _run(frame: Frame) -> None:
             return _go_forward(frame)
     except Parked as parked:
         return finish.park(frame, parked)
+    except verdicts.HandedOver:
+        return finish.hand_over(frame)
     except verdicts.Halted as halted:
         return _halt(frame, halted)
     except verdicts.StepFailed:

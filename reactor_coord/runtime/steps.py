@@ -19,7 +19,7 @@ from reactor_coord import conf, probes
 from reactor_coord.engine.plan import is_last
 from reactor_coord.engine.settlement import Settlement, as_result, losses_allowed, settle
 from reactor_coord.engine.states import EventKind, ExecutionStatus, ParkKind, StepStatus
-from reactor_coord.errors import LeaseLost, LockLost, ReactorCoordError, WorkerLost
+from reactor_coord.errors import LeaseLost, LockLost, ReactorCoordError, ReactorFailed, WorkerLost
 from reactor_coord.models import Execution
 from reactor_coord.results import Decided, Failure, Result, Success
 from reactor_coord.runtime import gates, verdicts
@@ -315,6 +315,10 @@ def turn_back(
         "arguments": verdicts.displayed(arguments, redacted),
         "rollback_failures": [],
     }
+    if (
+        isinstance(error, ReactorFailed) and error.failure is not None
+    ):  # a unit's: it says where it failed, as a child does
+        failure |= {name: getattr(error.failure, name) for name in ("step", "reactor", "arguments")}
     tree.change(tree.root, status=ExecutionStatus.ROLLING_BACK, failure=failure)
     frame.emit(EventKind.ROLLING_BACK, step=step)
 

@@ -44,6 +44,10 @@ class Halted(BaseException):
         self.reason = reason
 
 
+class HandedOver(BaseException):
+    """From here on a worker runs it."""
+
+
 class Cancelled(BaseException):
     """Somebody asked for the end; consumed at a step boundary."""
 
