@@ -225,6 +225,7 @@ def compose(
     *,
     after: After = (),
     where: Callable[..., Any] | None = None,
+    retry: Retry | None = None,
     name: Any = None,
     coordination: Coordinations = (),
     arguments: Mapping[str, Any] | None = None,
@@ -232,7 +233,8 @@ def compose(
 ) -> StepNode:
     """A reactor nested in this execution: its failure rolls this one back, its steps are undone with this one's.
 
-    `coordination` is held around the nested reactor, beside what that declares itself.
+    `coordination` is held around the nested reactor, beside what that declares itself. `retry`: a failure undoes the nested
+    reactor alone, and it runs afresh.
     """
     return StepNode(
         "compose",
@@ -240,6 +242,7 @@ def compose(
         inputs,
         after=after,
         where=where,
+        retry=retry,
         name=name,
         coordination=coordination,
         more=arguments,

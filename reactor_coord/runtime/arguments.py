@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from reactor_coord.coordination.types import Requester
 from reactor_coord.declare.references import resolve_arguments, skipped_arguments
+from reactor_coord.runtime.deadlocks import is_awaited
 from reactor_coord.runtime.dispatch import wake_name
 from reactor_coord.runtime.gates import Place
 from reactor_coord.storage import codec
@@ -77,6 +78,7 @@ def _place(
         declarations=declarations,
         emit=frame.emit,
         parks=frame.tree.parks,
+        keeps=is_awaited(frame.tree),
         previous=previous,
         # Not the row's `resume_at`: the sweep that sends a look's message moves that on to the next.
         due=datetime.fromisoformat(previous["until"]) if previous is not None else None,

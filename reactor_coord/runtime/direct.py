@@ -23,6 +23,7 @@ from reactor_coord.models import Execution, TraceEvent
 from reactor_coord.results import Decided, Failure, Result, Success
 from reactor_coord.runtime import events, gates
 from reactor_coord.runtime.context import HeldView, StepContext
+from reactor_coord.runtime.deadlocks import is_awaited
 from reactor_coord.runtime.gates import Hold, Place
 
 if TYPE_CHECKING:
@@ -89,10 +90,13 @@ def _inside(step_class: type[Step], arguments: Mapping[str, Any], context: StepC
         reactor=frame.definition.label,
         step=name,
     )
-    return _call(step_class, arguments, inner, _place(step_class, arguments, requester, frame.emit), frame.tree.holds)
+    place = _place(step_class, arguments, requester, frame.emit, keeps=is_awaited(frame.tree))
+    return _call(step_class, arguments, inner, place, frame.tree.holds)
 
 
-def _place(step_class: type[Step], arguments: Mapping[str, Any], requester: Requester, emit: Any) -> Place:
+def _place(
+    step_class: type[Step], arguments: Mapping[str, Any], requester: Requester, emit: Any, *, keeps: bool = False
+) -> Place:
     gates.refuse_unknown(step_class.coordination, step_class.__name__)
     return Place(
         requester=requester,
@@ -103,6 +107,7 @@ def _place(step_class: type[Step], arguments: Mapping[str, Any], requester: Requ
         declarations=step_class.coordination,
         emit=emit,
         parks=False,
+        keeps=keeps,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -39,6 +39,8 @@ class Place:
     """What this place waited on at its last park, if it was the one that parked."""
     due: datetime | None = None
     """When the last park meant to look again."""
+    keeps: bool = False
+    """Whether the tree has what others may wait for, beside what is taken here: a wait may then close a ring."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What an early phase of a primitive leaves for its last one."""
 
@@ -168,8 +170,12 @@ def acquire(place: Place, *, for_rollback: bool = False, is_admitted: bool = Fal
     For a rollback only what gates cleanup is taken, waiting up to its `rollback_wait`. A reactor that was admitted before
     its park passes by what is asked only once.
     """
+    from reactor_coord.runtime import deadlocks
+    from reactor_coord.runtime.parking import Parked
+
     holds: list[Hold] = []
-    primitive = ""
+    primitive, here = "", place
+    gate: Gate | None = None
     try:
         for gate in phases():
             primitive = gate.primitive
@@ -178,10 +184,15 @@ def acquire(place: Place, *, for_rollback: bool = False, is_admitted: bool = Fal
                 continue
             patience = gate.rollback_wait(declaration) if for_rollback else None
             if not for_rollback or patience is not None:
-                hold = gate.acquire(place, declaration, patience=patience)
+                if holds and not here.keeps:  # who blocks for this one has those meanwhile; who parks gives them back
+                    here = replace(place, keeps=True)
+                hold = gate.acquire(here, declaration, patience=patience)
                 holds += [hold] if hold is not None else []
     except BaseException as error:
+        keeps_turn = any(hold.primitive == "ordered_lock" for hold in holds)
         release(holds, Ending.REFUSED)
+        if isinstance(error, Parked) and gate is not None and (place.keeps or keeps_turn):
+            deadlocks.look_before_park(gate, place, error.park)
         if isinstance(error, CoordinationError):
             error.fill(reactor=place.reactor or None, step=place.step or None, primitive=primitive or None)
         raise

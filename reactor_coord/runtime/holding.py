@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from reactor_coord import probes
 from reactor_coord.coordination import HIGHEST_PRIORITY, Holdings, Refused, Requester, Taken
 from reactor_coord.errors import ContentionError
-from reactor_coord.runtime import contention
+from reactor_coord.runtime import contention, deadlocks
 from reactor_coord.runtime.dispatch import wake
 from reactor_coord.runtime.gates import Ending, Hold, Place
 
@@ -37,7 +37,14 @@ class HoldingGate:
         raise NotImplementedError
 
     def wait(
-        self, keys: Sequence[str], who: Requester, declaration: Any, *, timeout: float, max_waiting: int | None
+        self,
+        keys: Sequence[str],
+        who: Requester,
+        declaration: Any,
+        *,
+        timeout: float,
+        max_waiting: int | None,
+        on_refused: Callable[[Refused], None] | None,
     ) -> Taken | Refused:
         """Block for it up to `timeout` seconds."""
         raise NotImplementedError
@@ -68,16 +75,17 @@ class HoldingGate:
     def _ask(
         self, place: Place, declaration: Any, keys: list[str], patience: float | None, *, parks: bool
     ) -> Taken | Refused:
+        looks = deadlocks.watcher(place, self.primitive)
         if patience is not None:
             first = replace(place.requester, priority=HIGHEST_PRIORITY)
-            return self.wait(keys, first, declaration, timeout=patience, max_waiting=None)
+            return self.wait(keys, first, declaration, timeout=patience, max_waiting=None, on_refused=looks)
         who = place.requester
         if declaration.priority:
             who = replace(who, priority=min(declaration.priority, DECLARED_AT_MOST))
         if parks:
             return self.take(keys, who, declaration, max_waiting=declaration.max_waiting)
         seconds = contention.seconds_to_wait(place, declaration, patience)
-        return self.wait(keys, who, declaration, timeout=seconds, max_waiting=declaration.max_waiting)
+        return self.wait(keys, who, declaration, timeout=seconds, max_waiting=declaration.max_waiting, on_refused=looks)
 
     def release(self, hold: Hold, ending: Ending) -> None:
         """Give it back and wake who got it."""

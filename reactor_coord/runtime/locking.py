@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from reactor_coord.coordination import Locks, Refused, Requester, Taken, locks
 from reactor_coord.declare.coordination import LockDeclaration
@@ -35,9 +35,12 @@ class LockGate(HoldingGate):
         *,
         timeout: float,
         max_waiting: int | None,
+        on_refused: Callable[[Refused], None] | None,
     ) -> Taken | Refused:
         """All keys at once, in the same line."""
-        return locks().wait(keys, who, ttl=declaration.ttl, timeout=timeout, max_waiting=max_waiting)
+        return locks().wait(
+            keys, who, ttl=declaration.ttl, timeout=timeout, max_waiting=max_waiting, on_refused=on_refused
+        )
 
     def rollback_wait(self, declaration: LockDeclaration) -> float | None:
         """The declared one, or the ttl."""

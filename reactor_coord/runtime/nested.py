@@ -6,18 +6,21 @@ compose step, stand from its first step to its end, over parks and through its r
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
+from reactor_coord.engine.delays import retry_delay
 from reactor_coord.engine.plan import first_dispatched, is_past_background, next_step
 from reactor_coord.engine.settlement import Settlement
 from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus
-from reactor_coord.errors import ReactorCoordError
+from reactor_coord.errors import ReactorCoordError, ReactorFailed
 from reactor_coord.results import Decided, Failure, Halt, Skipped
-from reactor_coord.runtime import fanout, gates, handoff, pausing, steps, verdicts
+from reactor_coord.runtime import cleanup, fanout, gates, handoff, pausing, steps, verdicts
 from reactor_coord.runtime.arguments import place_of_reactor, place_of_step, recorded_arguments
+from reactor_coord.runtime.outcome import FailureView
 from reactor_coord.runtime.parking import Parked
 from reactor_coord.runtime.tree import Frame
 
@@ -104,7 +107,38 @@ def perform_compose(frame: Frame, step: StepDefinition) -> None:
     if child is None:
         child = _begin(attempt, definition)
     child.holds += holds
-    _finish(attempt, child, forward(child))
+    if child.execution.status == ExecutionStatus.ROLLING_BACK:  # taken up in the middle of being undone
+        return _undo_and_retry(attempt, child)
+    try:
+        value = forward(child)
+    except verdicts.StepFailed:
+        if child.execution.status != ExecutionStatus.ROLLING_BACK:
+            raise
+        return _undo_and_retry(attempt, child)
+    _finish(attempt, child, value)
+
+
+def _undo_and_retry(attempt: steps.Attempt, child: Frame) -> None:
+    """Undo a failed child alone and run it afresh; one that cannot be undone wholly fails the step for good."""
+    frame, step, tree = attempt.frame, attempt.step, attempt.tree
+    cleanup.roll_back(child)
+    failure = FailureView.from_json(child.execution.failure or {}, tree.error)
+    error = tree.error or ReactorFailed(failure.message, failure=failure)
+    ended = {"status": ExecutionStatus.FAILED, "finished_at": timezone.now()}
+    if any(run.rollback_failure for run in child.runs.values()):
+        tree.change(child.execution, **ended)
+        settlement = Settlement(StepStatus.FAILED, error=error, began=False, retryable=False)
+        attempt.close(settlement)
+        tree.give(child.holds, gates.Ending.FAILED)
+        return steps.conclude(frame, step, settlement)
+    assert step.retry is not None
+    delay = retry_delay(step.retry, attempt.run.attempts, random.random())
+    tree.change(child.execution, parent_step=f"{step.name}~{attempt.run.attempts}", **ended)
+    frame.forget_child(step)
+    attempt.close(Settlement(StepStatus.RETRYING, error=error, retry_in=delay))
+    tree.error = None
+    tree.give(child.holds, gates.Ending.RETRYING)
+    steps.wait_to_retry(frame, step, delay)
 
 
 def _take_around(attempt: steps.Attempt, frame: Frame, step: StepDefinition) -> list[gates.Hold] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from reactor_coord.coordination import Refused, Requester, Semaphores, Taken, semaphores
 from reactor_coord.declare.coordination import SemaphoreDeclaration
@@ -38,11 +38,18 @@ class SemaphoreGate(HoldingGate):
         *,
         timeout: float,
         max_waiting: int | None,
+        on_refused: Callable[[Refused], None] | None,
     ) -> Taken | Refused:
         """A slot, waiting in the same line."""
         (key,) = keys
         return semaphores().wait(
-            key, who, limit=declaration.limit, ttl=declaration.ttl, timeout=timeout, max_waiting=max_waiting
+            key,
+            who,
+            limit=declaration.limit,
+            ttl=declaration.ttl,
+            timeout=timeout,
+            max_waiting=max_waiting,
+            on_refused=on_refused,
         )
 
     def rollback_wait(self, declaration: SemaphoreDeclaration) -> float | None:

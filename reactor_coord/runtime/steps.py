@@ -57,12 +57,17 @@ def perform(frame: Frame, step: StepDefinition) -> None:
         settlement = Attempt(frame, step).make()
         if settlement.retry_in is None:
             return conclude(frame, step, settlement)
-        if frame.tree.parks:
-            resume_at = timezone.now() + timedelta(seconds=settlement.retry_in)
-            parked = Parked(Park(ParkKind.RETRY, resume_at, step.name, {"step": step.name}, is_timed=True))
-            tell_parked(frame, step.name, parked)
-            raise parked
-        time.sleep(settlement.retry_in)
+        wait_to_retry(frame, step, settlement.retry_in)
+
+
+def wait_to_retry(frame: Frame, step: StepDefinition, seconds: float) -> None:
+    """Let the delay before the next attempt pass: parked in a worker, asleep in process."""
+    if not frame.tree.parks:
+        return time.sleep(seconds)
+    resume_at = timezone.now() + timedelta(seconds=seconds)
+    parked = Parked(Park(ParkKind.RETRY, resume_at, step.name, {"step": step.name}, is_timed=True))
+    tell_parked(frame, step.name, parked)
+    raise parked
 
 
 def conclude(frame: Frame, step: StepDefinition, settlement: Settlement) -> None:
@@ -319,8 +324,29 @@ def turn_back(
         isinstance(error, ReactorFailed) and error.failure is not None
     ):  # a unit's: it says where it failed, as a child does
         failure |= {name: getattr(error.failure, name) for name in ("step", "reactor", "arguments")}
-    tree.change(tree.root, status=ExecutionStatus.ROLLING_BACK, failure=failure)
+    turned = retried_child(frame, settlement) or root_of(frame)
+    tree.change(turned.execution, status=ExecutionStatus.ROLLING_BACK, failure=failure)
     frame.emit(EventKind.ROLLING_BACK, step=step)
+
+
+def root_of(frame: Frame) -> Frame:
+    """Return the outermost frame."""
+    return frame if frame.parent is None else root_of(frame.parent)
+
+
+def retried_child(frame: Frame, settlement: Settlement) -> Frame | None:
+    """Return the innermost composed child around a failure that is undone alone and run afresh, if there is one."""
+    child = frame
+    while child.parent is not None:
+        step = child.parent.definition.steps.get(child.execution.parent_step)
+        if step is not None and step.kind == "compose" and step.retry is not None:
+            result = Failure(settlement.error or "", retryable=settlement.retryable)
+            attempts = child.parent.runs[step.name].attempts
+            again = settle(result, began=True, retry=step.retry, attempts=attempts, chance=0.5)
+            if again.status == StepStatus.RETRYING:
+                return child
+        child = child.parent
+    return None
 
 
 def tell_parked(frame: Frame, step: str, parked: Parked) -> None:

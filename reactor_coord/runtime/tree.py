@@ -196,6 +196,11 @@ class Frame:
             frame = self.children[(step.name, index)] = Frame(self.tree, row, definition, parent=self)
         return frame
 
+    def forget_child(self, step: StepDefinition) -> None:
+        """Have the step begin with a new child."""
+        self.children.pop((step.name, None), None)
+        self.tree.rows.pop((self.execution.id, step.name, None), None)
+
     def elements(self, step: StepDefinition, definition: ReactorDefinition) -> list[Frame]:
         """Return the frames of a map's elements that ran inside this tree, the last one first."""
         indexes = {index for _, name, index in self._child_keys() if name == step.name and index is not None}

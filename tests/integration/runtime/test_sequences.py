@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from reactor_coord import Input, Reactor, Step, compose, step
+from reactor_coord import Input, Reactor, Retry, Step, compose, step
+from reactor_coord.testing import recorder as recorders
 from reactor_coord.testing.recorder import Recorder
 from tests.live.reactors import BodyFailed, Chain, Named, Ordering, PatientPayment, Payment, Retried, Work
 
@@ -90,7 +91,9 @@ def test_seq_07_the_undo_is_under_the_lock(recorder: Recorder) -> None:
     assert recorder.sequence() == [
         "run audit", "run charge", "run notify", "comp notify", "undo charge", "undo audit"
     ]  # fmt: skip
-    kinds = [row.kind for row in outcome.execution.trace.all()] if hasattr(outcome.execution, "trace") else _kinds(outcome)
+    kinds = (
+        [row.kind for row in outcome.execution.trace.all()] if hasattr(outcome.execution, "trace") else _kinds(outcome)
+    )
     taken = [kind for kind in kinds if kind in {"acquired", "released", "undone", "step_succeeded", "compensated"}]
     assert taken == [
         "step_succeeded", "acquired", "step_succeeded", "released", "compensated",
@@ -133,7 +136,7 @@ def test_a_parents_later_failure_undoes_the_composed_steps(recorder: Recorder) -
     assert recorder.sequence()[-5:] == ["comp z", "undo notify", "undo charge", "undo audit", "undo a"]
 
 
-def test_a_halt_undoes_nothing_and_stops_the_tree(recorder: Recorder) -> None:
+def test_seq_12_a_halt_undoes_nothing_and_stops_the_tree(recorder: Recorder) -> None:
     class Stop(Step):
         def run(self) -> None:
             self.halt(reason="enough")
@@ -156,7 +159,73 @@ def test_a_halt_undoes_nothing_and_stops_the_tree(recorder: Recorder) -> None:
     assert recorder.sequence() == ["run a", "run first"]
 
 
+class Twice(Named):
+    """a, then a child that may be run twice."""
+
+    a = step(Work)
+    child = compose(Child, after=a, retry=Retry(max_attempts=2, backoff="fixed", base_delay=0.05))
+    z = step(Work, after=child)
+
+
+class FailsOnce(Step):
+    """Fails the first time it is run in this process."""
+
+    seen: ClassVar[list[str]] = []
+
+    def run(self) -> None:
+        recorders.current().mark("run once")
+        if not self.seen:
+            self.seen.append("")
+            raise BodyFailed("the first time")
+
+    def compensate(self, error: BaseException) -> None:
+        recorders.current().mark("comp once")
+
+
+class WithAFailure(Named):
+    """c1, then a step that fails the first time."""
+
+    c1 = step(Work)
+    once = step(FailsOnce, after=c1)
+
+
+class Afresh(Named):
+    """A child that fails once."""
+
+    a = step(Work)
+    child = compose(WithAFailure, after=a, retry=Retry(max_attempts=2, backoff="fixed", base_delay=0.05))
+    z = step(Work, after=child)
+
+
+def test_seq_17_d9_a_retried_composition_undoes_its_child_and_runs_it_afresh(recorder: Recorder) -> None:
+    FailsOnce.seen.clear()
+    outcome = Afresh.run()
+    assert outcome.succeeded
+    assert recorder.sequence() == [
+        "run a", "run c1", "run once", "comp once", "undo c1", "run c1", "run once", "run z"
+    ]  # fmt: skip
+
+
+def test_d10_after_a_retried_composition_a_later_failure_undoes_its_last_run_alone(recorder: Recorder) -> None:
+    FailsOnce.seen.clear()
+    outcome = Afresh.run(fail_at="z")
+    assert outcome.failed
+    assert recorder.sequence()[8:] == ["comp z", "undo c1", "undo a"]
+
+
+def test_a_retried_composition_that_keeps_failing_fails_its_parent(recorder: Recorder) -> None:
+    outcome = Twice.run(fail_at="c2")
+    assert outcome.failed
+    assert recorder.sequence() == [
+        "run a", "run c1", "run c2", "comp c2", "undo c1", "run c1", "run c2", "comp c2", "undo c1", "undo a"
+    ]  # fmt: skip
+    assert outcome.failure is not None
+    assert (outcome.failure.reactor, outcome.failure.step) == ("Child", "c2")
+
+
 def _kinds(outcome: Any) -> list[str]:
     from reactor_coord.models import TraceEvent
 
-    return list(TraceEvent.objects.filter(root_id=outcome.execution.root_id).order_by("id").values_list("kind", flat=True))
+    return list(
+        TraceEvent.objects.filter(root_id=outcome.execution.root_id).order_by("id").values_list("kind", flat=True)
+    )
