@@ -11,6 +11,7 @@ from typing import Any
 from celery import signals
 
 ENVIRONMENT = "RC_TEST_LOCK_IN_MASTER"
+KEY = "held by the main process"
 
 
 def use_everything(**_: Any) -> None:
@@ -20,7 +21,7 @@ def use_everything(**_: Any) -> None:
     from reactor_coord.models import Execution
 
     Execution.objects.exists()
-    taken = locks().take(["the master's"], Requester(owner="master", claim="master"), ttl=1)
+    taken = locks().take([KEY], Requester(owner="master", claim="master"), ttl=1)
     assert isinstance(taken, Taken)
     locks().watch(taken, lambda key: None)
 
