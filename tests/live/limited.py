@@ -57,3 +57,16 @@ class Calls(Named):
     key = Input(str)
 
     call = step(Call)
+
+
+@with_rate_limit("slow:{key}", limit=1, period=3)
+class SlowCall(Call):
+    """One start in three seconds."""
+
+
+class Slow(Named):
+    """One such call."""
+
+    key = Input(str)
+
+    call = step(SlowCall)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -128,7 +129,7 @@ def test_order_11_the_next_starts_when_the_one_before_ends(live_worker: Any, rec
     assert first.wait(20).succeeded
     assert all(handle.wait(30).succeeded for handle in handles)
     bodies = sorted(recorder.intervals("run post"), key=lambda body: body.entered)
-    gaps = [after.entered - before.left for before, after in zip(bodies, bodies[1:], strict=False)]
+    gaps = [after.entered - before.left for before, after in itertools.pairwise(bodies)]
     assert min(gaps) >= 0
     assert sorted(gaps)[len(gaps) // 2] < 0.1
 
