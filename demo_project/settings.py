@@ -27,6 +27,7 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "reactor_coord",
     "demo_project.payments",
+    "demo_project.shipping",
 ]
 
 MIDDLEWARE = [
@@ -87,6 +88,7 @@ REACTOR_COORD = {
     "REDIS_ALIAS": "default",
     "LEASE_TTL": 5,
     "SWEEP_INTERVAL": 1,
+    "RATE_LIMITS": {"courier": {"limits": {"second": 5, "hour": 2000}, "algorithm": "sliding_window"}},
 }
 
 # --- the letters of `notify` and of `Transfer`: one file each in .demo/mail

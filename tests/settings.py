@@ -39,6 +39,7 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "reactor_coord",
     "demo_project.payments",
+    "demo_project.shipping",
     "tests.live",
 ]
 
@@ -97,6 +98,7 @@ CACHES = {
 
 REACTOR_COORD: dict[str, Any] = {
     "KEY_PREFIX": f"rct-{_bench.run}",
+    "RATE_LIMITS": {"courier": {"limits": {"second": 5, "hour": 2000}, "algorithm": "sliding_window"}},
     **json.loads(os.environ.get("RC_TEST_REACTOR_COORD", "{}")),
 }
 

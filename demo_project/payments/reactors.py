@@ -70,6 +70,7 @@ class Payment(Reactor):
 
     account_id = Input(int)
     amount = Input(Decimal, gt=0, max_digits=12, decimal_places=2)
+    card_token = Input(str, redact=True, default="")  # for a gateway that wants one; shown as [redacted] everywhere
     fail_at = Input(str, default="", pattern=FAIL_AT)
     pace = Input(float, default=0.0, ge=0, le=LONGEST_PACE)
 
