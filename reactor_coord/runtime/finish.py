@@ -97,6 +97,14 @@ def _note_end(frame: Frame, status: ExecutionStatus, kind: EventKind, told: dict
     frame.emit(kind, **told)
 
 
+def settle_children(root: Frame, status: ExecutionStatus) -> None:
+    """No child may say `running` when nobody runs its root."""
+    for below in _descendants(root):
+        if below.execution.status == ExecutionStatus.RUNNING:
+            ended = {"finished_at": timezone.now()} if is_terminal(status) else {}
+            root.tree.change(below.execution, status=status, **ended)
+
+
 def _settle_the_step_of(child: Frame) -> None:
     """A step whose child the end has met half-way is as done as that: nothing is left running, and an undo descends there."""
     assert child.parent is not None

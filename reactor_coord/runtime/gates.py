@@ -65,6 +65,7 @@ class Hold:
     seen_at: float = field(default_factory=time.monotonic)
     """When it was last known to stand, by this process's monotonic clock."""
     lost: set[str] = field(default_factory=set)
+    lost_and_told: set[str] = field(default_factory=set)
     is_told: bool = True
     """Whether its release is an event: not for what only marks or advances."""
 

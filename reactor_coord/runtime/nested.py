@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
 
 
+GOES_ON = frozenset({ExecutionStatus.READY, ExecutionStatus.PARKED, ExecutionStatus.ABORTED})
+"""How a child's row may stand whose root is taken up again."""
+
+
 def forward(frame: Frame) -> Any:
     """Run a frame's steps to the end and return the reactor's value."""
     if frame.tree.cancel_requested:  # before anything is taken: who is to end must not park for it first
@@ -106,6 +110,8 @@ def perform_compose(frame: Frame, step: StepDefinition) -> None:
         return
     if child is None:
         child = _begin(attempt, definition)
+    elif child.execution.status in GOES_ON:  # told with the next transaction, as its root was by the claim
+        frame.tree.change(child.execution, status=ExecutionStatus.RUNNING, finished_at=None)
     child.holds += holds
     if child.execution.status == ExecutionStatus.ROLLING_BACK:  # taken up in the middle of being undone
         return _undo_and_retry(attempt, child)

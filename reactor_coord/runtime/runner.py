@@ -250,6 +250,7 @@ def _interrupted(frame: Frame, error: BaseException) -> None:
     tree.batch = store.Batch()
     tree.lost_workers = 1
     tree.change(root, **columns)
+    finish.settle_children(frame, ExecutionStatus.ABORTED if is_inline else ExecutionStatus.READY)
     kind = EventKind.ABORTED if is_inline else EventKind.WORKER_LOST
     tree.trace.append(_event(root, kind, type(error).__name__))
     try:

@@ -199,6 +199,9 @@ class Attempt:
         """A success under a lost hold is a failure; the error of a body that failed by itself stays."""
         lost = gates.lost_keys(self.tree.holds)
         for hold, key in lost:
+            if key in hold.lost_and_told:
+                continue
+            hold.lost_and_told.add(key)
             self.frame.emit(
                 EventKind.LOST,
                 step=hold.place.step,

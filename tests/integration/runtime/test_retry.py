@@ -6,7 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
+from billiard.exceptions import SoftTimeLimitExceeded
 
+import reactor_coord.workers  # noqa: F401 - a worker has it
 from reactor_coord import Input, Reactor, Retry, Step, compose, step, testing, with_lock
 from reactor_coord.testing.recorder import Recorder, current
 from tests.integration.runtime.support import failure, row, runs, told, trace
@@ -248,6 +250,9 @@ class _Custom(BaseException):
 
 
 ROLLED_BACK = [RecursionError, MemoryError, _Custom, asyncio.TimeoutError]
+IN_A_WORKER = [SoftTimeLimitExceeded]
+"""What Celery raises in a body that took too long; workers count it among the interruptions."""
+
 INTERRUPTING = [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit]
 
 
@@ -308,7 +313,7 @@ def test_b118_an_interruption_in_process_passes_and_leaves_an_aborted_execution(
         assert recorder.sequence()[-1] == "undo a"
 
 
-@pytest.mark.parametrize("error", INTERRUPTING)
+@pytest.mark.parametrize("error", [*INTERRUPTING, *IN_A_WORKER])
 def test_b118_an_interruption_in_a_worker_leaves_it_to_be_taken_up_again(
     error: type[BaseException], reactor_dispatches: Any, recorder: Recorder
 ) -> None:
