@@ -269,6 +269,14 @@ class Holdings:
         done, woken = self.connection.run(self.scripts.force_release, self._keys((key,)), arguments)
         return bool(done), tuple(map(to_text, woken))
 
+    def drop_waiter(self, key: str, waiter: str, owner: str, *, by: str = "operator") -> tuple[str, ...]:
+        """For an operator: take somebody out of a line, passing on a grant. Answers whom to wake.
+
+        A dropped waiter that still wants the key joins anew, last, when it next asks.
+        """
+        arguments = (owner, waiter, "line", by, unique())
+        return tuple(map(to_text, self._each(self.scripts.leave, (key,), arguments)))
+
     def _give(self, taken: Taken) -> tuple[str, ...]:
         by = taken.who.execution or taken.who.owner
         return tuple(map(to_text, self._each(self.scripts.give, taken.names, (*self._mine(taken), by))))

@@ -1,7 +1,9 @@
 """What operators see: who holds a key, since when and for how long, and who stands in line for it. Locks and semaphores.
 
-Reads the indexes of live keys, so the cost is that of what is live, never of what is in Redis. A look, not a snapshot:
-each key is read a moment after the one before. Where no primitive is named, all are looked at, or the lock for one key.
+The other primitives hold nothing: what is marked, planned or in flight they answer themselves (`survey` of `RateLimits`,
+`Periods` and `OrderedLines`). Reads the indexes of live keys, so the cost is that of what is live, never of what is in Redis.
+A look, not a snapshot: each key is read a moment after the one before. Where no primitive is named, all are looked at, or the
+lock for one key.
 """
 
 from __future__ import annotations
@@ -63,11 +65,12 @@ class WaiterView:
     lapses: int
     priority: int
     primitive: str = lock.PRIMITIVE
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyView:
-    """One live key: its holds (of a lock at most one), and how many wait. `limit`: a semaphore's, where somebody waits."""
+    """One live key: its holds (of a lock at most one), and how many wait. `limit`: a semaphore's, as last asked for."""
 
     key: str
     holds: tuple[HoldView, ...]
@@ -118,8 +121,38 @@ def line(key: str, of: Holdings | None = None, primitive: str = lock.PRIMITIVE) 
     _, line_name, waiters_name, *_ = found.names.resource(found.primitive, key)
     ids, packed = found.connection.commands(("ZRANGE", line_name, 0, -1), ("HGETALL", waiters_name))
     waiters = _fields(packed)
-    known = [json.loads(waiters[name]) for each in ids if (name := to_text(each)) in waiters]
-    return [_waiter(key, place, entry, found.primitive) for place, entry in enumerate(known, start=1)]
+    known = [(name, json.loads(waiters[name])) for each in ids if (name := to_text(each)) in waiters]
+    return [_waiter(key, place, name, entry, found.primitive) for place, (name, entry) in enumerate(known, start=1)]
+
+
+def lines(views: Sequence[KeyView], *, offset: int = 0, limit: int = 1000) -> list[WaiterView]:
+    """Who stands in line for these keys, key by key; of all places the `limit` from `offset` on.
+
+    Two round trips for each primitive, whatever the number of keys.
+    """
+    wanted: list[tuple[KeyView, int, int]] = []
+    for view in views:
+        first, last = max(offset, 0), min(view.waiting, offset + limit)
+        if first < last:
+            wanted.append((view, first, last))
+            limit -= last - first
+        offset = max(offset - view.waiting, 0)
+    found: list[WaiterView] = []
+    for primitive in PRIMITIVES:
+        found += _places(of_primitive(primitive), [each for each in wanted if each[0].primitive == primitive])
+    return found
+
+
+def _places(found: Holdings, wanted: Sequence[tuple[KeyView, int, int]]) -> Iterator[WaiterView]:
+    names = [found.names.resource(found.primitive, view.key) for view, _, _ in wanted]
+    asked = [("ZRANGE", name[1], first, last - 1) for name, (_, first, last) in zip(names, wanted, strict=True)]
+    ids = found.connection.commands(*asked)
+    some = [(each, name, waiters) for each, name, waiters in zip(wanted, names, ids, strict=True) if waiters]
+    entries = found.connection.commands(*(("HMGET", name[2], *waiters) for _, name, waiters in some))
+    for ((view, first, _), _, waiters), packed in zip(some, entries, strict=True):
+        for place, (each, entry) in enumerate(zip(waiters, packed, strict=True), start=first + 1):
+            if entry is not None:
+                yield _waiter(view.key, place, to_text(each), json.loads(to_text(entry)), found.primitive)
 
 
 def _read(found: Holdings, keys: Sequence[str]) -> Iterator[KeyView]:
@@ -171,7 +204,10 @@ def _semaphore_view(key: str, replies: Sequence[Any]) -> KeyView:
         if (left_ms := lapses.get(f"{slot['fence']}|{owner}", 0.0) - now_ms) > 0
     ]
     found.sort(key=lambda hold: hold.fence)
-    return KeyView(key, tuple(found), int(waiting), semaphore.PRIMITIVE, int(limit) if limit else None)
+    # Of a key with a line the limit is kept beside it; without, the latest slot says what it was taken under.
+    limits = {int(slot["fence"]): slot.get("limit") for slots in _fields(packed).values() for slot in json.loads(slots)}
+    known = limit if limit and int(waiting) else limits[max(limits)] if limits else limit
+    return KeyView(key, tuple(found), int(waiting), semaphore.PRIMITIVE, int(known) if known else None)
 
 
 def _hold(key: str, primitive: str, fields: Mapping[str, Any], left_ms: float, waiting: int) -> HoldView:
@@ -196,7 +232,7 @@ def _hold(key: str, primitive: str, fields: Mapping[str, Any], left_ms: float, w
     )
 
 
-def _waiter(key: str, place: int, entry: Mapping[str, Any], primitive: str) -> WaiterView:
+def _waiter(key: str, place: int, name: str, entry: Mapping[str, Any], primitive: str) -> WaiterView:
     execution, reactor, step = split_info(entry["info"])
     return WaiterView(
         key=key,
@@ -212,6 +248,7 @@ def _waiter(key: str, place: int, entry: Mapping[str, Any], primitive: str) -> W
         lapses=int(entry["lapses"]),
         priority=int(entry["priority"]),
         primitive=primitive,
+        id=name,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,11 +62,16 @@ class PositionView:
     reactor: str
     step: str
     wake: str
+    due: float = 0.0
+    """Unix seconds at which it is passed over, once it is at the head, without a sign of life."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineView:
-    """A line as operators see it: who is next, what passed last, what failed first. Empty when drained."""
+    """A line as operators see it: who is next, what passed last, what failed first. Empty when drained.
+
+    `epoch` tells this line from the one that begins when it is drained. Of a long one `in_flight` has the first positions.
+    """
 
     key: str
     next: int
@@ -73,6 +79,9 @@ class LineView:
     last_given: int
     first_failed: int
     in_flight: tuple[PositionView, ...]
+    epoch: int = 0
+    waiting: int = 0
+    """How many have not passed, `in_flight` or not."""
 
     @property
     def is_drained(self) -> bool:
@@ -124,13 +133,17 @@ class OrderedLines:
         """Give a position back that has not begun; the line closes over it. Answers whom to wake."""
         return to_text(self._run(key, "leave", who, ttl))
 
-    def skip(self, key: str, position: int, *, ttl: float = 86400.0) -> str:
-        """For an operator: pass over a position, whoever has it. Answers whom to wake."""
-        return to_text(self._run(key, "skip", "", ttl, position))
+    def skip(self, key: str, position: int, *, epoch: int | None = None, ttl: float = 86400.0) -> str | None:
+        """For an operator: pass over a position, whoever has it. Answers whom to wake, None when it is not there (any more).
 
-    def reset(self, key: str, *, ttl: float = 86400.0) -> None:
-        """For an operator: the line starts afresh; who is in it arrives anew at its next look."""
-        self._run(key, "reset", "", ttl)
+        `epoch`: only in the line that was looked at. Who had the position and still wants one arrives anew, last.
+        """
+        reply = self._run(key, "skip", "", ttl, position, "" if epoch is None else epoch)
+        return None if reply is None else to_text(reply)
+
+    def reset(self, key: str, *, epoch: int | None = None, ttl: float = 86400.0) -> bool:
+        """For an operator: the line starts afresh; who is in it arrives anew at its next look. False: it is another line."""
+        return self._run(key, "reset", "", ttl, "" if epoch is None else epoch) is not None
 
     def tend(self, limit: int = 200) -> tuple[str, ...]:
         """Pass over heads that showed no sign of life; answers whom to wake."""
@@ -142,16 +155,33 @@ class OrderedLines:
         return tuple(wake for wake in wakes if wake)
 
     def view(self, key: str) -> LineView:
-        """Read a line. One round trip."""
+        """Read a whole line. One round trip."""
         state, _, line = self._keys(key)
         packed_state, packed_line = self._connection.commands(("HGETALL", state), ("HGETALL", line))
-        fields = {name: int(value) for name, value in _pairs(packed_state)}
-        entries = sorted((int(position), json.loads(entry)) for position, entry in _pairs(packed_line))
-        flight = tuple(_position(position, entry) for position, entry in entries if entry["state"] != "void")
-        done = fields.get("done", 0)
-        if not flight:
-            return LineView(key, 0, 0, 0, 0, ())
-        return LineView(key, done + 1, done, fields.get("last", 0), fields.get("failed", 0), flight)
+        entries = [(int(position), entry) for position, entry in _pairs(packed_line)]
+        return _line(key, dict(_pairs(packed_state)), entries, len(entries))
+
+    def survey(self, *, offset: int = 0, limit: int = 500, shown: int = 50) -> list[LineView]:
+        """The lines somebody is in, with the first `shown` positions of each. Three round trips, O(lines + positions shown)."""
+        index = self._names.index(PRIMITIVE)
+        keys = [to_text(key) for key in self._connection.commands(("ZRANGE", index, offset, offset + limit - 1))[0]]
+        if not keys:
+            return []
+        asked = [command for key in keys for command in self._asked(key)]
+        replies = self._connection.commands(*asked)
+        states = [dict(_pairs(packed)) for packed in replies[::2]]
+        ranges = [range(int(s.get("done", 0)) + 1, int(s.get("done", 0)) + 1 + shown) for s in states]
+        wanted = [("HMGET", self._keys(key)[2], *positions) for key, positions in zip(keys, ranges, strict=True)]
+        found = self._connection.commands(*wanted)
+        views = [
+            _line(key, state, [(at, entry) for at, entry in zip(positions, entries, strict=True) if entry], int(total))
+            for key, state, positions, entries, total in zip(keys, states, ranges, found, replies[1::2], strict=True)
+        ]
+        return [view for view in views if not view.is_drained]
+
+    def _asked(self, key: str) -> list[tuple[bytes | str, ...]]:
+        state, _, line = self._keys(key)
+        return [("HGETALL", state), ("HLEN", line)]
 
     def _renew(self, taken: Taken, timeout: float, prolong: bool) -> dict[str, float]:
         who, epoch, position, ttl, _ = taken.token.split("\x1f")
@@ -169,7 +199,17 @@ class OrderedLines:
     def _run(self, key: str, mode: str, who: str, ttl: float, *more: Argument, timeout: float | None = None) -> Any:
         index = self._names.slot_index(PRIMITIVE, key) if self._connection.is_cluster else self._names.index(PRIMITIVE)
         arguments: list[Argument] = [mode, to_bytes(key), to_bytes(who), _ms(ttl), *more]
-        return self._connection.run(ORDERED, [*self._keys(key), index], arguments, timeout)
+        reply = self._connection.run(ORDERED, [*self._keys(key), index], arguments, timeout)
+        if self._connection.is_cluster and mode != "seen":
+            self._note(key, index)
+        return reply
+
+    def _note(self, key: str, index: bytes) -> None:
+        """In a cluster the script cannot reach the index of all lines, so it is written beside it, for listing and tending."""
+        name, everywhere = to_bytes(key), self._names.index(PRIMITIVE)
+        score = self._connection.commands(("ZSCORE", index, name))[0]
+        noted = ("ZREM", everywhere, name) if score is None else ("ZADD", everywhere, int(float(score)), name)
+        self._connection.commands(noted)
 
     def _keys(self, key: str) -> list[bytes]:
         tag = self._names.tag(PRIMITIVE, key)
@@ -185,6 +225,27 @@ def _pairs(packed: Any) -> list[tuple[str, str]]:
     return [(to_text(name), to_text(value)) for name, value in items]
 
 
+def _line(key: str, state: dict[str, str], packed: Sequence[tuple[int, bytes | str]], total: int) -> LineView:
+    """`packed`: some positions of the line, `total`: how many it has."""
+    fields = {name: int(value) for name, value in state.items()}
+    entries = [(position, json.loads(to_text(entry))) for position, entry in sorted(packed)]
+    flight = tuple(_position(position, entry) for position, entry in entries if entry["state"] != "void")
+    done = fields.get("done", 0)
+    if not flight:
+        return LineView(key, 0, 0, 0, 0, ())
+    given_back = len(entries) - len(flight)
+    return LineView(
+        key,
+        done + 1,
+        done,
+        fields.get("last", 0),
+        fields.get("failed", 0),
+        flight,
+        epoch=fields.get("epoch", 0),
+        waiting=total - given_back,
+    )
+
+
 def _position(position: int, entry: dict[str, Any]) -> PositionView:
     execution, reactor, step = split_info(entry["info"])
-    return PositionView(position, entry["state"], execution, reactor, step, entry["wake"])
+    return PositionView(position, entry["state"], execution, reactor, step, entry["wake"], float(entry["due"]) / 1000)

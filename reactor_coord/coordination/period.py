@@ -113,6 +113,7 @@ class Periods:
             ("HSETNX", name, bucket.name, value),
             ("EXPIREAT", name, lasts),
             ("ZADD", self._names.index(PRIMITIVE), lasts * 1000, to_bytes(key)),
+            ("ZREMRANGEBYSCORE", self._names.index(PRIMITIVE), "-inf", now * 1000),
             ("EXPIRE", self._names.index(PRIMITIVE), INDEX_KEEP_SECONDS),
         ]
         if gone:
@@ -122,6 +123,29 @@ class Periods:
     def marks(self, key: str) -> list[Mark]:
         """Every mark of a key that is still kept."""
         return _marks(self._connection.commands(("HGETALL", self._marks(key)))[0])
+
+    def survey(self, *, offset: int = 0, limit: int = 500) -> list[tuple[str, list[Mark]]]:
+        """The keys with a marked bucket that is not over, those that end first first. Three round trips, O(what is live)."""
+        now = int(self._connection.commands(("TIME",))[0][0])
+        alive = int((now + AFTERLIFE.total_seconds()) * 1000)
+        index = self._names.index(PRIMITIVE)
+        found = self._connection.commands(("ZRANGEBYSCORE", index, f"({alive}", "+inf", "LIMIT", offset, limit))[0]
+        keys = [to_text(key) for key in found]
+        replies = self._connection.commands(*(("HGETALL", self._marks(key)) for key in keys)) if keys else []
+        marked = [
+            (key, [mark for mark in _marks(packed) if mark.ends_at > now])
+            for key, packed in zip(keys, replies, strict=True)
+        ]
+        return [(key, marks) for key, marks in marked if marks]
+
+    def free(self, key: str, bucket: str, by: str) -> bool:
+        """For an operator: take back the mark of a bucket, if it is still that one's. Who comes next finds it free."""
+        name = self._marks(key)
+        marks = self.marks(key)
+        if not any(mark.bucket == bucket and mark.by == by for mark in marks):
+            return False
+        # A mark is set only where there is none (HSETNX), so between look and delete it cannot have become another's.
+        return bool(self._connection.commands(("HDEL", name, to_bytes(bucket)))[0])
 
     def _marks(self, key: str) -> bytes:
         return f"{self._names.tag(PRIMITIVE, key)}:marks".encode()

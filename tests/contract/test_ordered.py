@@ -126,3 +126,32 @@ def test_an_operator_skips_a_position_or_resets_the_line(lines: OrderedLines) ->
     assert turn(lines, "b").position == 2
     lines.reset("k")
     assert turn(lines, "z").position == 1
+
+
+def test_an_operator_acts_only_on_the_line_that_was_looked_at(lines: OrderedLines) -> None:
+    turn(lines, "a")
+    enter(lines, "b")
+    (view,) = lines.survey()
+    assert (view.key, view.next, view.waiting, [each.execution for each in view.in_flight]) == ("k", 1, 2, ["a", "b"])
+    assert lines.skip("k", 1, epoch=view.epoch - 1) is None
+    assert lines.skip("k", 9, epoch=view.epoch) is None
+    assert not lines.reset("k", epoch=view.epoch - 1)
+    assert lines.skip("k", 1, epoch=view.epoch) == "b"
+    assert lines.reset("k", epoch=view.epoch) and lines.survey() == []
+
+
+def test_who_was_skipped_and_came_again_keeps_its_new_place(lines: OrderedLines) -> None:
+    first = turn(lines, "a")
+    enter(lines, "b")
+    assert lines.skip("k", 2) == ""
+    again = enter(lines, "b")
+    assert isinstance(again, NotYet) and again.position == 3
+    assert lines.complete(first.taken, failed=False) == "b"
+    assert turn(lines, "b").position == 3
+
+
+def test_a_survey_of_a_long_line_reads_its_first_positions(lines: OrderedLines) -> None:
+    for number in range(8):
+        enter(lines, f"w{number}")
+    (view,) = lines.survey(shown=3)
+    assert [each.position for each in view.in_flight] == [1, 2, 3] and (view.waiting, view.last_given) == (8, 8)

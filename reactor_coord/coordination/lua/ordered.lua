@@ -11,11 +11,12 @@
 --       pause     5 epoch  6 position  7 claim  8 ms for which nobody will show it
 --       complete  5 epoch  6 position  7 claim  8 '1' when it failed
 --       leave     (a waiting position is given back)
---       skip      5 position (whoever has it)
---       reset     (the line starts afresh; who is in it arrives anew)
+--       skip      5 position (whoever has it)  6 epoch it was seen in, '' for any
+--       reset     5 epoch it was seen in, '' for any (the line starts afresh; who is in it arrives anew)
 --       tend      (passes over what showed no sign of life)
 -- Returns enter: {1, position, epoch, failed or 0, adopted 0|1} or {0, position, epoch, ahead, info of the head, ms to its end}
---         seen: 1, or 0 when the position is no longer its own.  Others: the wake name of the new head, or ''.
+--         seen: 1, or 0 when the position is no longer its own.  Others: the wake name of the new head, or ''; of skip
+--         and reset nil when there is no such position, or the line is another by now.
 -- True  one position a `who` and epoch; the cursor passes a position only when it completed, was given back, was skipped,
 --       or showed no sign of life for its timeout since its turn came. A drained line begins a new epoch, so that nobody of
 --       an old one can move it.
@@ -37,7 +38,8 @@ end
 
 local function drop(position, entry)
   redis.call('HDEL', KEYS[3], int(position))
-  redis.call('HDEL', KEYS[2], entry.who)
+  -- Who gave a place back, or was skipped, may have come again: its new place stays its own.
+  if tonumber(redis.call('HGET', KEYS[2], entry.who)) == position then redis.call('HDEL', KEYS[2], entry.who) end
   redis.call('HSET', KEYS[1], 'done', int(position))
 end
 
@@ -143,7 +145,12 @@ if MODE == 'complete' then
   return ''
 end
 
+local function is_another(seen)
+  return seen and seen ~= '' and tonumber(seen) ~= number('epoch')
+end
+
 if MODE == 'leave' or MODE == 'skip' then
+  if MODE == 'skip' and is_another(ARGV[6]) then return false end
   local position = MODE == 'skip' and tonumber(ARGV[5]) or tonumber(redis.call('HGET', KEYS[2], WHO))
   local entry = position and read(position)
   if entry and (MODE == 'skip' or entry.state ~= 'running') then
@@ -153,10 +160,12 @@ if MODE == 'leave' or MODE == 'skip' then
     keep()
     return advance()
   end
+  if MODE == 'skip' then return false end
   return ''
 end
 
 if MODE == 'reset' then
+  if is_another(ARGV[5]) then return false end
   redis.call('HSET', KEYS[1], 'epoch', int(math.max(number('epoch') + 1, NOW)), 'last', 0, 'done', 0, 'failed', 0)
   redis.call('DEL', KEYS[2], KEYS[3])
   redis.call('ZREM', KEYS[4], RAW)

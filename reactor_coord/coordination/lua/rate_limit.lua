@@ -1,10 +1,12 @@
 -- Starts per window: looked at, planned, charged, given back. All windows of a declaration at once, or none.
 --
--- KEYS  1 state   hash  fixed windows: "<window>:<bucket>" -> starts charged and planned in it; latest (planned ms)
---       2 plans   hash  who -> ms of the slot that is its own
---       3 starts  zset  "s:<token>" -> ms of a start, "p:<who>" -> ms of a planned one (sliding windows only)
+-- KEYS  1 state   hash  fixed windows: "<window>:<bucket>" -> starts charged and planned in it; latest (planned ms);
+--                  from (ms at which the search for a free slot begins: the latest, or an earlier one given back);
+--                  windows (algorithm, and limit and ms of each, as last asked for: for people who look)
+--       2 plans   hash  who -> "<ms of the slot that is its own>:<windows it counts in, ms,ms or none if sliding>"
+--       3 starts  zset  "s:<token>" -> ms of a start, "p:<who>" -> ms of a planned one
 --       4 index   zset  of all limits: raw key -> ms after which nothing of it is left
--- ARGV  1 mode: look | charge | cancel  2 who  3 token  4 algorithm: fixed_window | sliding_window
+-- ARGV  1 mode: look | charge | cancel (needs no windows)  2 who  3 token  4 algorithm: fixed_window | sliding_window
 --       5 grace ms for which a slot waits for its owner  6 '1' to plan a slot when refused  7 the raw key
 --       8... limit and period in ms of each window
 -- Returns {1, 0, 0, now}, or {0, ms of its slot (or of the first free time, when not planned), number planned, now}
@@ -32,31 +34,40 @@ local function count(w, at)
   return tonumber(redis.call('HGET', KEYS[1], field(w, at)) or 0)
 end
 
-local function planned()
-  local slot = redis.call('HGET', KEYS[2], WHO)
-  return slot and tonumber(slot)
+local COUNTED_IN = '' -- the windows in which a plan of now is counted
+if not SLIDING then
+  local periods = {}
+  for w = 1, #LIMITS do periods[w] = int(PERIODS[w]) end
+  COUNTED_IN = table.concat(periods, ',')
+end
+
+local function plan_of(who)
+  local plan = redis.call('HGET', KEYS[2], who)
+  local slot, counted_in = string.match(plan or '', '^(%d+):?(.*)$')
+  return tonumber(slot), counted_in
 end
 
 local function plan_member()
   return 'p:' .. WHO
 end
 
-local function note_start(at, member)
-  if SLIDING then
-    redis.call('ZADD', KEYS[3], int(at), member)
-  else
-    for w = 1, #LIMITS do redis.call('HINCRBY', KEYS[1], field(w, at), 1) end
-  end
+local function count_start(at)
+  if SLIDING then return end
+  for w = 1, #LIMITS do redis.call('HINCRBY', KEYS[1], field(w, at), 1) end
 end
 
-local function forget_plan(slot)
-  redis.call('HDEL', KEYS[2], WHO)
-  if SLIDING then
-    redis.call('ZREM', KEYS[3], plan_member())
-  else
-    for w = 1, #LIMITS do
-      if redis.call('HINCRBY', KEYS[1], field(w, slot), -1) <= 0 then redis.call('HDEL', KEYS[1], field(w, slot)) end
-    end
+local function plan(at)
+  redis.call('HSET', KEYS[2], WHO, int(at) .. ':' .. COUNTED_IN)
+  redis.call('ZADD', KEYS[3], int(at), plan_member())
+end
+
+-- It counts no more, in those windows in which it was counted: a deploy may have changed the declaration since.
+local function forget_plan(who, slot, counted_in)
+  redis.call('HDEL', KEYS[2], who)
+  redis.call('ZREM', KEYS[3], 'p:' .. who)
+  for period in string.gmatch(counted_in, '%d+') do
+    local name = period .. ':' .. int(math.floor(slot / tonumber(period)))
+    if redis.call('HINCRBY', KEYS[1], name, -1) <= 0 then redis.call('HDEL', KEYS[1], name) end
   end
 end
 
@@ -71,7 +82,7 @@ local function first_free()
     local last = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
     return last[2] and math.max(at, tonumber(last[2])) or at
   end
-  at = math.max(at, tonumber(redis.call('HGET', KEYS[1], 'latest') or 0))
+  at = math.max(at, tonumber(redis.call('HGET', KEYS[1], 'from') or 0))
   local moved = true
   while moved do
     moved = false
@@ -100,10 +111,12 @@ local function room_for_owner(slot)
   return at
 end
 
-local function same_buckets(slot)
+-- Whether its time has come and is still its own: in the same buckets, which a deploy has not made smaller.
+local function is_still_good(slot)
+  if NOW > slot + GRACE then return false end
   if SLIDING then return true end
   for w = 1, #LIMITS do
-    if bucket(w, slot) ~= bucket(w, NOW) then return false end
+    if bucket(w, slot) ~= bucket(w, NOW) or count(w, NOW) > LIMITS[w] then return false end
   end
   return true
 end
@@ -115,18 +128,24 @@ local function keep()
   local entry = SLIDING and redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
   if entry and entry[2] then last = math.max(last, tonumber(entry[2])) end
   local left = math.ceil(last - NOW + 2 * LONGEST + GRACE + 60000)
+  redis.call('HSET', KEYS[1], 'windows', ALGORITHM .. ' ' .. table.concat(ARGV, ' ', 8))
   for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], left) end
+  redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', int(NOW))
   redis.call('ZADD', KEYS[4], int(NOW + left), ARGV[7])
   redis.call('PEXPIRE', KEYS[4], INDEX_KEEP)
 end
 
 local function drop_old()
-  if SLIDING then
-    redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', int(NOW - LONGEST - GRACE))
-    return
+  local before = NOW - GRACE - (SLIDING and LONGEST or REMEMBERED)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', int(before), 'LIMIT', 0, 100)) do
+    if string.sub(member, 1, 2) == 'p:' then -- nobody came for it
+      local who = string.sub(member, 3)
+      local at, counted_in = plan_of(who)
+      if at then forget_plan(who, at, counted_in) end
+    end
+    redis.call('ZREM', KEYS[3], member)
   end
-  redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', int(NOW - REMEMBERED))
-  if redis.call('HLEN', KEYS[1]) <= 4 * #LIMITS + 1 then return end
+  if SLIDING or redis.call('HLEN', KEYS[1]) <= 4 * #LIMITS + 3 then return end
   for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
     local period, number = string.match(name, '^(%d+):(%d+)$')
     if period and (tonumber(number) + 1) * tonumber(period) < NOW - GRACE then redis.call('HDEL', KEYS[1], name) end
@@ -141,8 +160,8 @@ local function charge(slot)
   if slot then
     redis.call('HDEL', KEYS[2], WHO)
     redis.call('ZREM', KEYS[3], plan_member())
-  elseif not SLIDING then
-    note_start(NOW)
+  else
+    count_start(NOW)
   end
   redis.call('ZADD', KEYS[3], int(NOW), 's:' .. TOKEN)
   drop_old()
@@ -152,18 +171,25 @@ end
 
 local function refuse(at)
   if PLANS then
-    note_start(at, plan_member())
-    if not SLIDING then redis.call('HSET', KEYS[1], 'latest', int(at)) end
-    redis.call('HSET', KEYS[2], WHO, int(at))
+    count_start(at)
+    plan(at)
+    if not SLIDING then
+      local latest = math.max(at, tonumber(redis.call('HGET', KEYS[1], 'latest') or 0))
+      redis.call('HSET', KEYS[1], 'latest', int(latest), 'from', int(at))
+    end
     keep()
   end
   return answer(0, at)
 end
 
-local slot = planned()
+local slot, counted_in = plan_of(WHO)
 
 if MODE == 'cancel' then
-  if slot then forget_plan(slot) end
+  if slot then
+    forget_plan(WHO, slot, counted_in)
+    local from = tonumber(redis.call('HGET', KEYS[1], 'from') or 0)
+    if slot < from then redis.call('HSET', KEYS[1], 'from', int(slot)) end -- whoever comes next has its place
+  end
   return answer(1, 0)
 end
 
@@ -171,8 +197,8 @@ if MODE == 'charge' and redis.call('ZSCORE', KEYS[3], 's:' .. TOKEN) then
   return answer(1, 0)
 end
 
-if slot and (NOW > slot + GRACE or not same_buckets(slot)) and NOW >= slot then
-  forget_plan(slot) -- it came too late: it asks anew
+if slot and (counted_in ~= COUNTED_IN or (NOW >= slot and not is_still_good(slot))) then
+  forget_plan(WHO, slot, counted_in) -- it came too late, or asks for other windows: it asks anew
   slot = nil
 end
 
@@ -180,8 +206,7 @@ if slot then
   if NOW < slot then return answer(0, slot) end
   local at = room_for_owner(slot)
   if at > NOW then
-    redis.call('HSET', KEYS[2], WHO, int(at))
-    redis.call('ZADD', KEYS[3], int(at), plan_member())
+    plan(at)
     return answer(0, at)
   end
   if MODE == 'look' then return answer(1, 0) end

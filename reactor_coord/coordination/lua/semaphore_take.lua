@@ -36,6 +36,7 @@ end
 local function own(slot, how, lease_ms)
   slot.state, slot.claim, slot.info, slot.tokens = 'held', CLAIM, ARGV[12], { [TOKEN] = how }
   slot.waiter, slot.wake, slot.from = nil, nil, nil
+  slot.limit = LIMIT -- for people who look
   lease(OWNER, slot, NOW + lease_ms)
 end
 

@@ -1,6 +1,6 @@
 -- What every script of the semaphore shares beside the line: its slots, and handing out those that are free.
 --
---   hold     hash  owner -> JSON list of its slots {fence, claim, state, since, info, granted_at, released_by, tokens
+--   hold     hash  owner -> JSON list of its slots {fence, claim, state, since, info, granted_at, released_by, limit, tokens
 --                  {token -> how it was answered}; of a grant also waiter, wake, from}.  Mostly one; a second where a
 --                  claim went and another came before the first one's lease was over
 --   leases   zset  "<fence>|<owner>" -> ms at which that slot lapses. What is over counts for nothing
