@@ -133,7 +133,7 @@ def leave_lines(tree: Tree) -> None:
 
 def leave_waited(root: Execution, waited: Mapping[str, Any]) -> None:
     """Step out of the lines a row says it waits in, passing on a grant."""
-    _leave(root, str(waited.get("primitive", "")), list(waited["keys"]), parked=False)
+    _leave(root, waited, list(waited["keys"]), parked=False)
 
 
 def step_aside(tree: Tree, waits_on: Mapping[str, Any]) -> None:
@@ -153,15 +153,15 @@ def step_aside(tree: Tree, waits_on: Mapping[str, Any]) -> None:
 def let_go_of_kept(root: Execution, kept: Iterable[Mapping[str, Any]]) -> None:
     """Free what a parked tree keeps, when it will not come back for it."""
     for entry in kept:
-        _leave(root, str(entry["primitive"]), [str(entry["key"])], parked=True)
+        _leave(root, entry, [str(entry["key"])], parked=True)
 
 
-def _leave(root: Execution, primitive: str, keys: list[str], *, parked: bool) -> None:
-    gate = gates.gate_of(primitive)
+def _leave(root: Execution, noted: Mapping[str, Any], keys: list[str], *, parked: bool) -> None:
+    gate = gates.gate_of(str(noted.get("primitive", "")))
     if gate is None:
         return
     try:
-        gate.leave(keys, _requester(root), parked=parked)
+        gate.leave(keys, gates.at_path(_requester(root), str(noted.get("path", ""))), parked=parked)
     except CoordinationUnavailable as error:
         logger.warning("event=reactor_coord.leave_failed execution=%s error=%s", root.id, error)
 

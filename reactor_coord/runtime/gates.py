@@ -15,12 +15,31 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
+from django.utils import timezone
+
 from reactor_coord.coordination.types import Requester, Taken
 from reactor_coord.engine.states import EventKind
-from reactor_coord.errors import CoordinationError, NotRunnable
+from reactor_coord.errors import CoordinationError, DeadlockDetected, NotRunnable
+from reactor_coord.results import Decided
 
 if TYPE_CHECKING:
     from reactor_coord.declare.coordination import Declaration
+
+
+def path_of(requester: Requester) -> str:
+    """Name a place in its tree."""
+    return f"{requester.execution}/{requester.step}"
+
+
+def identity(requester: Requester) -> str:
+    """Name an arrival: the same place of the same tree is the same position, and the same slot, whenever it comes."""
+    return f"{requester.owner}|{path_of(requester)}"
+
+
+def at_path(requester: Requester, path: str) -> Requester:
+    """The same owner, as it asked at that place."""
+    execution, _, step = path.partition("/")
+    return replace(requester, execution=execution, step=step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +61,12 @@ class Place:
     keeps: bool = False
     """Whether the tree has what others may wait for, beside what is taken here: a wait may then close a ring."""
     notes: dict[str, Any] = field(default_factory=dict)
-    """What an early phase of a primitive leaves for its last one."""
+    """What an early phase of a primitive leaves for its last one, and what is known of when it comes again."""
 
     @property
     def path(self) -> str:
         """What tells this place from any other of the tree."""
-        return f"{self.requester.execution}/{self.step}"
+        return path_of(self.requester)
 
     def describe(self) -> str:
         """Name the place for a message."""
@@ -88,9 +107,14 @@ class Hold:
                 "fence": key.fence,
                 "since": key.since,
                 "step": self.place.step,
+                "path": self.place.path,
             }
             for key in self.taken.keys
         ]
+
+
+COMES_AGAIN_IN = "comes_again_in"
+"""Note of a place: seconds until it is looked at again. What it keeps meanwhile shows no sign of life for so long."""
 
 
 class Ending(StrEnum):
@@ -190,14 +214,30 @@ def acquire(place: Place, *, for_rollback: bool = False, is_admitted: bool = Fal
                 hold = gate.acquire(here, declaration, patience=patience)
                 holds += [hold] if hold is not None else []
     except BaseException as error:
-        keeps_turn = any(hold.primitive == "ordered_lock" for hold in holds)
-        release(holds, Ending.REFUSED)
-        if isinstance(error, Parked) and gate is not None and (place.keeps or keeps_turn):
-            deadlocks.look_before_park(gate, place, error.park)
+        if isinstance(error, Parked):
+            place.notes[COMES_AGAIN_IN] = max(0.0, (error.park.resume_at - timezone.now()).total_seconds())
+        turns = [hold for hold in holds if hold.primitive == "ordered_lock"]  # kept by who will come again
+        release([hold for hold in holds if hold not in turns], Ending.REFUSED)
+        if isinstance(error, Parked) and gate is not None and (place.keeps or turns):
+            try:
+                deadlocks.look_before_park(gate, place, error.park)
+            except DeadlockDetected as found:
+                release(turns, _ending_of(found, place))
+                raise found from None
+        release(turns, _ending_of(error, place))
         if isinstance(error, CoordinationError):
             error.fill(reactor=place.reactor or None, step=place.step or None, primitive=primitive or None)
         raise
     return holds
+
+
+def _ending_of(error: BaseException, place: Place) -> Ending:
+    """How a turn ends whose work a later gate kept from beginning: in a worker a failure or a skip is for good."""
+    if not place.parks:
+        return Ending.REFUSED
+    if isinstance(error, CoordinationError):
+        return Ending.FAILED
+    return Ending.SKIPPED if isinstance(error, Decided) else Ending.REFUSED
 
 
 def release(holds: list[Hold], ending: Ending) -> None:

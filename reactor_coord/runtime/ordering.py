@@ -21,18 +21,13 @@ from reactor_coord.errors import CoordinationUnavailable, OutOfTurn
 from reactor_coord.results import Decided, Skipped
 from reactor_coord.runtime.contention import snooze_policy
 from reactor_coord.runtime.dispatch import wake
-from reactor_coord.runtime.gates import Ending, Hold, Place
+from reactor_coord.runtime.gates import COMES_AGAIN_IN, Ending, Hold, Place, identity
 from reactor_coord.runtime.parking import Park, Parked
 
 logger = logging.getLogger("reactor_coord")
 
 CHAIN_FAILED = "ordered_lock_chain_failed"
 PASSED = frozenset({Ending.SUCCEEDED, Ending.SKIPPED, Ending.HALTED, Ending.FAILED})
-
-
-def identity(place_requester: Requester, path: str) -> str:
-    """Name an arrival: the same place of the same tree is the same position whenever it comes."""
-    return f"{place_requester.owner}|{path}"
 
 
 def reserve(place: Place) -> None:
@@ -42,7 +37,7 @@ def reserve(place: Place) -> None:
     key = declaration.key.compute(place.arguments, place.redacted)
     requester = replace(place.requester, claim="")
     timeout, ttl = declaration.poison_pill_timeout, declaration.ttl
-    ordered_lines().enter(key, identity(requester, place.path), requester, poison_timeout=timeout, ttl=ttl)
+    ordered_lines().enter(key, identity(requester), requester, poison_timeout=timeout, ttl=ttl)
 
 
 class OrderedGate:
@@ -54,7 +49,7 @@ class OrderedGate:
     def acquire(self, place: Place, declaration: OrderedLockDeclaration, *, patience: float | None) -> Hold:
         """Have the turn, or park, or fail out of turn."""
         key = declaration.key.compute(place.arguments, place.redacted)
-        who = identity(place.requester, place.path)
+        who = identity(place.requester)
         answer = ordered_lines().enter(
             key, who, place.requester, poison_timeout=declaration.poison_pill_timeout, ttl=declaration.ttl
         )
@@ -114,10 +109,10 @@ class OrderedGate:
                 wake([ordered_lines().complete(hold.taken, failed=ending is Ending.FAILED)])
             elif ending is Ending.REFUSED and not hold.place.parks:
                 ordered_lines().pause(hold.taken, 0)
-                who = identity(hold.place.requester, hold.place.path)
+                who = identity(hold.place.requester)
                 wake([ordered_lines().leave(hold.taken.keys[0].key, who, ttl=hold.declaration.ttl)])
             else:
-                ordered_lines().pause(hold.taken, 0)
+                ordered_lines().pause(hold.taken, hold.place.notes.get(COMES_AGAIN_IN, 0.0))
         except CoordinationUnavailable as error:
             logger.warning("event=reactor_coord.turn_not_passed_on key=%s error=%s", hold.taken.keys[0].key, error)
 
@@ -130,10 +125,8 @@ class OrderedGate:
 
     def leave(self, keys: Iterable[str], requester: Requester, *, parked: bool = False) -> None:
         """Give the position back."""
-        step = requester.step
         for key in keys:
-            who = identity(requester, f"{requester.execution}/{step}")
-            wake([ordered_lines().leave(key, who, ttl=86400.0)])
+            wake([ordered_lines().leave(key, identity(requester), ttl=86400.0)])
 
     def rollback_wait(self, declaration: OrderedLockDeclaration) -> float | None:
         """Never gates cleanup."""

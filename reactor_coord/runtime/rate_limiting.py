@@ -19,7 +19,7 @@ from reactor_coord.declare.suggest import did_you_mean
 from reactor_coord.engine.states import EventKind, ParkKind
 from reactor_coord.errors import CoordinationKeyError, RateLimitExceeded
 from reactor_coord.results import Decided, Skipped
-from reactor_coord.runtime.gates import Ending, Hold, Place
+from reactor_coord.runtime.gates import Ending, Hold, Place, identity
 from reactor_coord.runtime.parking import Park, Parked
 
 HOLDING = ("lock", "semaphore")
@@ -35,7 +35,7 @@ class RateCharge:
     def acquire(self, place: Place, declaration: RateLimitDeclaration, *, patience: float | None) -> Hold | None:
         """Pass, or park until the slot, or fail; nothing is held afterwards."""
         key, windows, algorithm = resolve(place, declaration)
-        who = f"{place.requester.owner}|{place.path}"
+        who = identity(place.requester)
         plans = place.parks and declaration.on_contention == "park"
         slot = self._ask(key, who, windows, algorithm, plans=plans)
         if slot is not None:
@@ -78,7 +78,9 @@ class RateCharge:
         """Nothing is held."""
 
     def leave(self, keys: Iterable[str], requester: Requester, *, parked: bool = False) -> None:
-        """Give a planned slot back; a slot nobody comes for is lost anyway when its window is over."""
+        """Give a planned slot back."""
+        for key in keys:
+            rate_limits().cancel(key, identity(requester))
 
     def rollback_wait(self, declaration: RateLimitDeclaration) -> float | None:
         """Never gates cleanup."""

@@ -134,6 +134,7 @@ class Attempt:
         try:
             settlement = body()
             ending = ending_of(settlement)
+            place.notes[gates.COMES_AGAIN_IN] = settlement.retry_in or 0.0
             return settlement
         finally:
             self.tree.give(holds, ending)

@@ -100,7 +100,7 @@ def test_a_slot_given_back_is_forgotten(limits: RateLimits, algorithm: str) -> N
     charge(limits, "a", windows, algorithm)
     charge(limits, "b", windows, algorithm, plans=True)
     assert [who for who, _ in limits.view("k").planned] == ["b"]
-    limits.cancel("k", "b", windows, algorithm)
+    limits.cancel("k", "b")
     assert limits.view("k").planned == ()
 
 
