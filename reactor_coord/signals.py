@@ -32,6 +32,7 @@ hold_granted = Signal()
 hold_refused = Signal()
 hold_released = Signal()
 hold_lost = Signal()
+deadlock_found = Signal()
 
 step_succeeded = Signal()
 step_skipped = Signal()
@@ -53,6 +54,7 @@ SIGNALS: Mapping[EventKind, Signal] = {
     EventKind.RELEASED: hold_released,
     EventKind.LOST: hold_lost,
     EventKind.PARKED: execution_parked,
+    EventKind.DEADLOCK: deadlock_found,
     EventKind.STEP_SUCCEEDED: step_succeeded,
     EventKind.STEP_SKIPPED: step_skipped,
     EventKind.STEP_FAILED: step_failed,

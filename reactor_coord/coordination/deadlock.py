@@ -27,6 +27,9 @@ HOPS = 40
 OWNERS = 100
 """How many owners it looks at in all, the branches of semaphores included. What lies beyond counts as able to go on."""
 
+CALL = "call:"
+"""How owners begin that are no execution but one call."""
+
 BINDING = frozenset({"held", "parked"})
 
 
@@ -304,17 +307,17 @@ def _victim(found: Waits, members: Iterable[str]) -> str:
 
 
 def _age(owner: str) -> tuple[bool, str]:
-    return owner.startswith("call:"), owner
+    return owner.startswith(CALL), owner
 
 
 def _describe(link: Link) -> str:
     wait, blocker = link.wait, link.blocker
-    who = _name(wait.owner, wait.execution, wait.reactor, wait.step)
-    what = f"{wait.primitive.replace('_', ' ')} {wait.key!r}".strip()
-    return f"{who} waits for {what}, held by {_name(blocker.owner, blocker.execution, blocker.reactor, blocker.step)}"
+    who = _name(wait.owner, wait.reactor, wait.step)
+    what = f"{wait.primitive.replace('_', ' ')} {wait.key!r}"
+    return f"{who} waits for {what}, held by {_name(blocker.owner, blocker.reactor, blocker.step)}"
 
 
-def _name(owner: str, execution: str, reactor: str, step: str) -> str:
+def _name(owner: str, reactor: str, step: str) -> str:
     where = ".".join(part for part in (reactor, step) if part)
-    who = f"execution {execution or owner}"
+    who = f"owner {owner}" if owner.startswith(CALL) else f"execution {owner}"
     return f"{where} of {who}" if where else who

@@ -70,6 +70,7 @@ class EventKind(StrEnum):
     RELEASED = "released"
     LOST = "lock_lost"
     PARKED = "parked"
+    DEADLOCK = "deadlock"
     STEP_SUCCEEDED = "step_succeeded"
     STEP_SKIPPED = "step_skipped"
     STEP_FAILED = "step_failed"

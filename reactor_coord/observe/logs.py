@@ -41,6 +41,7 @@ LINES: Mapping[EventKind, Line] = {
     EventKind.RELEASED: Line("hold.released", logging.DEBUG, ("fence",)),
     EventKind.LOST: Line("hold.lost", logging.WARNING),
     EventKind.PARKED: Line("step.parked", details=("park_kind", "place", "until")),
+    EventKind.DEADLOCK: Line("deadlock.found", logging.WARNING, ("victim", "cycle")),
     EventKind.STEP_SUCCEEDED: Line("step.succeeded", logging.DEBUG),
     EventKind.STEP_SKIPPED: Line("step.skipped", details=("reason",)),
     EventKind.STEP_FAILED: Line("step.failed", logging.WARNING, ("error_type",)),

@@ -82,6 +82,18 @@ def cancel_unbegun(parent_id: UUID, step: str) -> int:
     )
 
 
+def parked(ids: Collection[UUID]) -> list[Execution]:
+    """Those of these executions that are parked. One query."""
+    rows = Execution.objects.using(clock.alias()).filter(pk__in=list(ids), status=ExecutionStatus.PARKED.value)
+    return list(rows.only("id", "park_kind", "waiting_on", "queue", "updated_at"))
+
+
+def begun_of_step(parent_id: UUID, step: str, limit: int = 100) -> list[Execution]:
+    """The executions that a step handed off and that are under way or parked now, in the order of their elements."""
+    rows = _rows(parent_id, step).filter(status__in=[ExecutionStatus.PARKED.value, ExecutionStatus.RUNNING.value])
+    return list(rows.only("id", "label").order_by("element_index", "id")[:limit])
+
+
 def _rows(parent_id: UUID, step: str) -> QuerySet[Execution]:
     own_roots = Execution.objects.using(clock.alias()).filter(parent_id=parent_id, parent_step=step)
     return own_roots.filter(root_id=F("id"))
