@@ -13,13 +13,12 @@ from typing import Any
 from django.utils import timezone
 
 from reactor_coord import conf
-from reactor_coord.coordination import inspect
 from reactor_coord.declare import registry
 from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode, StepStatus, is_terminal
 from reactor_coord.errors import ExecutionConflict
 from reactor_coord.models import Execution, TraceEvent
 from reactor_coord.runtime import events, finish, pausing, units
-from reactor_coord.runtime.dispatch import send, wake
+from reactor_coord.runtime.dispatch import send
 from reactor_coord.runtime.outcome import ExecutionHandle
 from reactor_coord.storage import codec, pauses, store
 
@@ -179,37 +178,6 @@ def retry(execution: Execution, *, from_step: str | None = None, reason: str = "
         store.record([note])
     events.publish(note, definition)
     return handle
-
-
-def release_key(key: str, *, fence: int, reason: str = "", actor: str = "", primitive: str = "lock") -> bool:
-    """Take a key from the holder that was shown (named by its fence); False when it has changed hands since.
-
-    The holder learns it at its next renewal, and its step fails with `LockLost`.
-    """
-    if primitive not in inspect.PRIMITIVES:
-        return False
-    holder = _holder_with(key, primitive, fence)
-    released, wakes = inspect.of_primitive(primitive).release_by_force(key, fence=fence, by=actor or "operator")
-    if released and holder is not None:
-        _tell_released(holder, key, fence, primitive, reason, actor)
-    wake(wakes)
-    return released
-
-
-def _holder_with(key: str, primitive: str, fence: int) -> str | None:
-    found = inspect.look(key, primitive=primitive).holds
-    return next((view.execution for view in found if view.fence == fence), None)
-
-
-def _tell_released(execution_id: str, key: str, fence: int, primitive: str, reason: str, actor: str) -> None:
-    row = store.load(execution_id) if execution_id else None
-    if row is None:
-        return
-    note = _note(row, EventKind.OPERATOR, "release", reason, actor)
-    note.primitive, note.key = primitive, key
-    note.data["fence"] = fence
-    store.record([note])
-    events.publish(note, None)
 
 
 def _root(execution: Execution, verb: str) -> Execution:
