@@ -1,7 +1,7 @@
 """Where the demo keeps its things: `.demo/` beside manage.py, or the folder `DEMO_DIR` names.
 
-In it: the SQLite file, the worker's log, the journal the bodies write, the letters that were sent, and, while `demo` or
-`serve` runs with the embedded Valkey, the address of it, so that a command in another terminal finds it too.
+In it: the SQLite file, the worker's log, the journal the bodies write, the courier's book, the letters that were sent, and,
+while `demo` or `serve` runs with the embedded Valkey, the address of it, so that a command in another terminal finds it too.
 Settings read this module: it imports nothing of Django.
 """
 
@@ -37,6 +37,16 @@ def database_file() -> Path:
 def worker_log() -> Path:
     """What the worker of the last `demo` or `serve` wrote."""
     return folder() / "worker.log"
+
+
+def journal() -> Path:
+    """What the bodies say about when they ran."""
+    return folder() / "journal.jsonl"
+
+
+def courier_book() -> Path:
+    """What the courier of the demo says about who came when."""
+    return folder() / "courier.jsonl"
 
 
 def embedded_redis_url() -> str | None:
@@ -79,7 +89,7 @@ def place_held() -> Iterator[None]:
 
 
 def forget_everything() -> None:
-    """Start afresh: the SQLite file, the journal and the letters of the last demo go."""
-    for pattern in ("demo.sqlite3*", "journal.jsonl", "worker.log", "mail/*"):
+    """Start afresh: the SQLite file, the journals and the letters of the last demo go."""
+    for pattern in ("demo.sqlite3*", "*.jsonl", "worker.log", "mail/*"):
         for path in folder().glob(pattern):
             path.unlink(missing_ok=True)

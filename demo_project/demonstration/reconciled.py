@@ -48,7 +48,7 @@ def show(stage: Stage, rows: Sequence[PaymentRow]) -> None:
         f"all {len(rows)} over after {took:.1f} s ({len(rows) / took:.0f} a second, the killed one's wait included)"
     )
     _tell_of_victim(stage, victim, ids[victim.reference], killer.kill_mark())
-    sabotage.perhaps(accounts.values())
+    sabotage.accounts(accounts.values())
     reckoning.check_ends(rows, ids)
     for line in reckoning.check_money(rows, accounts):
         stage.screen.say(line)

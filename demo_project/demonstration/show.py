@@ -9,20 +9,33 @@ from collections.abc import Callable, Collection, Sequence
 from django.core.management import call_command
 
 from demo_project import place
-from demo_project.demonstration import compensated, contended, reconciled, serialized, services
+from demo_project.demonstration import (
+    compensated,
+    contended,
+    in_order,
+    limited,
+    once_a_day,
+    reconciled,
+    sabotage,
+    serialized,
+    services,
+    slotted,
+)
 from demo_project.demonstration.claims import ClaimBroken
 from demo_project.demonstration.screen import Screen
 from demo_project.demonstration.stage import Stage
 from demo_project.payments.payment_file import PaymentRow
 
-PARTS = ("serialized", "contended", "compensated", "reconciled")
+PARTS = ("serialized", "contended", "compensated", "reconciled", "limited", "slotted", "once-a-day", "in-order")
 
 
 def play(screen: Screen, rows: Sequence[PaymentRow], *, workers: int, parts: Collection[str] = PARTS) -> bool:
     """All the parts asked for; whether every claim was so. The database must be migrated."""
-    os.environ["DEMO_JOURNAL"] = str(place.folder() / "journal.jsonl")
+    sabotage.check()
+    os.environ["DEMO_JOURNAL"] = str(place.journal())
+    os.environ["DEMO_COURIER"] = str(place.courier_book())
     with services.worker(workers) as worker:
-        stage = Stage(screen, place.folder() / "journal.jsonl", worker, label=uuid.uuid4().hex[:6])
+        stage = Stage(screen, place.journal(), worker, label=uuid.uuid4().hex[:6])
         good = [_part(stage, name, part) for name, part in _parts(stage, rows).items() if name in parts]
     _farewell(stage, all(good))
     return all(good)
@@ -40,6 +53,10 @@ def _parts(stage: Stage, rows: Sequence[PaymentRow]) -> dict[str, tuple[str, Cal
         "contended": (contended.PROMISE, lambda: contended.show(stage), True),
         "compensated": (compensated.PROMISE, lambda: compensated.show(stage), True),
         "reconciled": (reconciled.promise(rows), lambda: reconciled.show(stage, rows), True),
+        "limited": (limited.PROMISE, lambda: limited.show(stage), True),
+        "slotted": (slotted.PROMISE, lambda: slotted.show(stage), True),
+        "once-a-day": (once_a_day.PROMISE, lambda: once_a_day.show(stage), True),
+        "in-order": (in_order.PROMISE, lambda: in_order.show(stage), True),
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from demo_project.demonstration.claims import ClaimBroken, claim
@@ -16,6 +16,9 @@ from demo_project.demonstration.services import Worker
 from demo_project.payments import journal, ledger
 from demo_project.payments.models import Account
 from reactor_coord.models import Execution, StepRun
+
+if TYPE_CHECKING:
+    from demo_project.demonstration.rush import Rush
 
 Found = TypeVar("Found")
 
@@ -34,6 +37,8 @@ class Stage:
     label: str
     browse: list[tuple[str, UUID]] = field(default_factory=list)
     """Executions worth a look afterwards, with why."""
+    rush: Rush | None = None
+    """The load of the second story, once it has happened."""
 
     def account(self, name: str, opening: Decimal) -> Account:
         """A new account with money in it."""

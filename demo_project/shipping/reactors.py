@@ -1,6 +1,6 @@
-"""The workflows: a `Checkout` (maps, a pause, a payment, a parcel, work on the side), `MonthlyBilling`, `DailyReport`, `PostEntry`.
+"""The workflows: `Checkout` and `Return`, which share a courier; `MonthlyBilling` and `DailyReport`; `PostEntry`.
 
-Four of the five decorators are here, at a step or at a reactor; `payments` has the fifth.
+All five decorators are here, at a step or at a reactor.
 """
 
 from __future__ import annotations
@@ -129,6 +129,14 @@ class Checkout(Reactor):
     analytics = async_step(TrackSale, order_id=order_id, total=price["total"], after=payment, detach=True)
 
     returns = parcel
+
+
+class Return(Reactor):
+    """The courier fetches something back: another reactor under the same limit."""
+
+    order_id = Input(int)
+
+    parcel = step(BookCourier)
 
 
 # Once a month and in order: a whole reactor exclusive and deduplicated, a book that keeps its sequence.

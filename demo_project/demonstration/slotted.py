@@ -1,0 +1,34 @@
+"""A warehouse with three pickers: however many orders come, no fourth is ever in it."""
+
+from __future__ import annotations
+
+from demo_project.demonstration import rush, sabotage
+from demo_project.demonstration.claims import claim
+from demo_project.demonstration.stage import Stage
+from demo_project.payments import journal
+from demo_project.shipping.reactors import PICKERS
+
+PROMISE = f"{rush.ORDERS * rush.ITEMS} things to pick, {PICKERS} pickers: a semaphore"
+
+
+def show(stage: Stage) -> None:
+    """Count who was in the warehouse at once, by the pickers' own notes. Raises ClaimBroken."""
+    picks = sabotage.picks(rush.of(stage).picks, PICKERS)
+    seconds = seconds_by_crowd(picks)
+    most = max(seconds, default=0)
+    claim(most <= PICKERS, f"{most} pickers were in the warehouse at once; it has {PICKERS}")
+    claim(
+        len(picks) == rush.ORDERS * rush.ITEMS, f"there were {len(picks)} picks instead of {rush.ORDERS * rush.ITEMS}"
+    )
+    times = ", ".join(f"{crowd} for {seconds[crowd]:.2f} s" for crowd in sorted(seconds) if crowd)
+    stage.screen.say(f"{len(picks)} picks, never more than {most} at once: {times}")
+
+
+def seconds_by_crowd(spans: list[journal.Span]) -> dict[int, float]:
+    """For how long how many of them ran at once."""
+    moments = sorted([(span.begin, 1) for span in spans] + [(span.end, -1) for span in spans])
+    inside, since, seconds = 0, 0.0, dict[int, float]()
+    for at, change in moments:
+        seconds[inside] = seconds.get(inside, 0.0) + (at - since if inside else 0.0)
+        inside, since = inside + change, at
+    return seconds
