@@ -25,9 +25,14 @@ class SnoozePolicy:
     jitter: float
     max_attempts: int | None
 
-    def delay(self, stuck: int, chance: float) -> float:
-        """Seconds to the next look after `stuck` looks (from 1) in which the line did not move."""
-        return min(self.base_delay * 2.0 ** min(max(stuck, 1) - 1, 60), self.max_delay) + self.jitter * chance
+    def delay(self, stuck: int, chance: float, *, place: int = 1) -> float:
+        """Seconds to the next look after `stuck` looks (from 1) in which the line did not move.
+
+        Who stands further back looks less often: it is nobody's turn but the first one's, and the looks of a long line
+        would take the workers that are to drain it.
+        """
+        patience = max(2.0 ** min(max(stuck, 1) - 1, 60), place)
+        return min(self.base_delay * patience, self.max_delay) + self.jitter * chance
 
     def is_exhausted(self, stuck: int) -> bool:
         """Whether a refusal after `stuck` parks in an unmoved line is one too many."""

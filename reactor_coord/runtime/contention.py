@@ -90,7 +90,7 @@ def _park(gate: Gate, place: Place, declaration: Any, keys: Sequence[str], refus
     if policy.is_exhausted(standing.stuck) or (give_up_at is not None and now >= give_up_at):
         gate.leave(keys, place.requester)
         raise _ceiling(place, gate.primitive, refused, attempts, (now - since).total_seconds())
-    resume_at = now + timedelta(seconds=policy.delay(standing.stuck, random.random()))
+    resume_at = now + timedelta(seconds=policy.delay(standing.stuck, random.random(), place=refused.place))
     if give_up_at is not None:
         resume_at = min(resume_at, give_up_at)
     waiting_on = {

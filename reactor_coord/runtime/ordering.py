@@ -155,5 +155,5 @@ def _park(place: Place, key: str, holder: str, answer: NotYet) -> Park:
         "fence": answer.position,
         "position": answer.position,
     }
-    resume_at = now + timedelta(seconds=snooze_policy().delay(looks, random.random()))
+    resume_at = now + timedelta(seconds=snooze_policy().delay(looks, random.random(), place=answer.ahead))
     return Park(ParkKind.CONTENTION, resume_at, place.step, waiting_on)
