@@ -13,7 +13,7 @@ import pytest
 from reactor_coord import Input, step, testing, with_lock
 from reactor_coord.coordination import inspect
 from reactor_coord.models import Execution
-from reactor_coord.testing.recorder import Recorder, current
+from reactor_coord.testing.recorder import Recorder, client, current
 from tests.integration.runtime.support import Background, eventually, row, told
 from tests.live.reactors import Named, Work
 
@@ -33,8 +33,11 @@ class Waiting(Named):
 
 
 def _interrupt_when(condition: Any) -> threading.Thread:
+    """Interrupt the main thread a little after that: it is asleep by then, not in the middle of opening a socket."""
+
     def wait() -> None:
         eventually(condition)
+        time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=wait, daemon=True)
@@ -42,9 +45,13 @@ def _interrupt_when(condition: Any) -> threading.Thread:
     return thread
 
 
+def _somebody_sleeps(recorder: Recorder) -> bool:
+    return any(each["cmd"] == "blpop" for each in client(recorder.url).client_list())
+
+
 def test_interrupted_while_it_waits_it_leaves_the_line(recorder: Recorder) -> None:
     with testing.hold("k"):
-        _interrupt_when(lambda: inspect.line("k"))
+        _interrupt_when(lambda: inspect.line("k") and _somebody_sleeps(recorder))
         begun = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             Waiting.run(key="k")
