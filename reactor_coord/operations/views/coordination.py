@@ -1,4 +1,4 @@
-"""Coordination as operators look at it: what is held, who is in line for it, which executions stepped aside and why."""
+"""Coordination as operators look at it: what is held, marked, planned and in order, who is in line, who stepped aside and why."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from reactor_coord.engine.states import ExecutionStatus
 from reactor_coord.models import Execution
 
 from . import live
-from .shapes import HoldRow, Live, ParkRow, WaiterRow
-from .summaries import LIST_COLUMNS, wait_of
+from .shapes import BucketRow, HoldRow, LimitRow, LineRow, Live, ParkRow, SlotRow, WaiterRow
+from .summaries import LIST_COLUMNS, roots, wait_of
 
 PARKS_SHOWN = 1000
 
@@ -34,11 +34,47 @@ def waiters() -> Live[WaiterRow]:
     return live.waiters()
 
 
+def waiter(key: str, primitive: str, ticket: int) -> WaiterRow | None:
+    """Who stands in line with that ticket; None when nobody does any more. Raises CoordinationUnavailable."""
+    return live.waiter(key, primitive, ticket)
+
+
+def limits() -> Live[LimitRow]:
+    """Rate limits with their windows and planned slots."""
+    return live.limits()
+
+
+def slot(key: str, who: str) -> SlotRow | None:
+    """The planned slot of somebody, if there is one. Raises CoordinationUnavailable."""
+    found = live.limit_of(key)
+    return next((each for each in found.planned if each.who == who), None) if found is not None else None
+
+
+def buckets() -> Live[BucketRow]:
+    """Marked buckets of periods."""
+    return live.buckets()
+
+
+def bucket(key: str, name: str) -> BucketRow | None:
+    """One marked bucket; None when it is free. Raises CoordinationUnavailable."""
+    return live.bucket(key, name)
+
+
+def lines() -> Live[LineRow]:
+    """Ordered lines with their first positions."""
+    return live.ordered()
+
+
+def line(key: str) -> LineRow | None:
+    """One ordered line; None when nobody is in it. Raises CoordinationUnavailable."""
+    return live.ordered_line(key)
+
+
 def parks(queryset: QuerySet[Execution] | None = None, limit: int = PARKS_SHOWN) -> Live[ParkRow]:
-    """Root executions that are parked or paused, the longest first, with holder and place from Redis."""
+    """Executions that are parked or paused, units of others too, the longest first, with holder and place from Redis."""
     rows = Execution.objects.all() if queryset is None else queryset
     parked = list(
-        rows.filter(parent__isnull=True, status__in=[ExecutionStatus.PARKED, ExecutionStatus.PAUSED])
+        rows.filter(roots(), status__in=[ExecutionStatus.PARKED, ExecutionStatus.PAUSED])
         .only(*LIST_COLUMNS, "updated_at")
         .order_by("updated_at")[: limit + 1]
     )

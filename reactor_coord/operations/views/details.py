@@ -8,7 +8,7 @@ and says so.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -17,18 +17,22 @@ from django.db.models import Case, F, JSONField, QuerySet, TextField, Value, Whe
 from django.db.models.functions import Cast, Length
 from django.utils import timezone
 
+from reactor_coord.declare.definition import StepDefinition
 from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus, is_terminal
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.storage import codec
 
 from . import live, outlines
 from .explaining import explain
+from .handed_off import units_of
+from .questions import question_of
 from .shapes import (
     BranchView,
     ExecutionDetail,
     FailureView,
     HoldRow,
     Live,
+    QuestionView,
     RollbackFailureView,
     StepView,
     TraceView,
@@ -38,6 +42,8 @@ from .steps import coordination_views, rollback_failure_view, step_views
 from .summaries import LIST_COLUMNS, status_label, summary, wait_of, with_live_place
 
 BRANCHES_SHOWN = 100
+ELEMENTS_SHOWN = 20
+"""Of a map that ran in process; the others are counted."""
 STEPS_SHOWN = 1000
 TRACE_SHOWN = 400
 PAYLOAD_SHOWN = 20_000
@@ -75,13 +81,34 @@ def detail(row: Execution, *, trace_limit: int = TRACE_SHOWN) -> ExecutionDetail
         trace_total=total,
         waits_on=wait,
         definition_missing=definition is None,
-        allowed=frozenset() if row.parent_id else allowed_verbs(row.status, incomplete=bool(rollback_failures)),
+        allowed=_allowed(row, incomplete=bool(rollback_failures)),
         notice=holders.notice,
         worker=row.worker or "",
         workers_lost=row.workers_lost,
         lease_expires_at=row.lease_expires_at,
         cancel_requested=row.cancel_requested,
+        questions=tuple(tree.questions),
     )
+
+
+def questions_of(row: Execution) -> tuple[QuestionView, ...]:
+    """What the tree of a paused execution asks now. One query."""
+    runs = StepRun.objects.filter(execution__root_id=row.root_id or row.pk, kind="interrupt", status=StepStatus.WAITING)
+    found = []
+    for run in runs.select_related("execution"):
+        definition = outlines.definition_of(run.execution.reactor)
+        found.append(
+            question_of(run.execution, run, definition.steps.get(run.step) if definition is not None else None)
+        )
+    return tuple(each for each in found if each is not None)
+
+
+def _allowed(row: Execution, *, incomplete: bool) -> frozenset[str]:
+    """A nested execution is acted on through its root; a unit is its own, but its parent's step stands on what it did."""
+    if not row.is_root:
+        return frozenset()
+    allowed = allowed_verbs(row.status, incomplete=incomplete)
+    return allowed & {"cancel", "resume"} if row.parent_id else allowed
 
 
 def trace_of(row: Execution, *, limit: int = TRACE_SHOWN) -> tuple[tuple[TraceView, ...], int]:
@@ -98,7 +125,7 @@ def trace_rows(row: Execution) -> QuerySet[TraceEvent]:
     own = TraceEvent.objects.select_related("execution").defer(
         "execution__inputs", "execution__result", "execution__failure"
     )
-    nested = row.parent_id is not None
+    nested = not row.is_root
     return (own.filter(execution_id=row.pk) if nested else own.filter(root_id=row.pk)).order_by("pk")
 
 
@@ -139,9 +166,9 @@ def failure_view(recorded: Any) -> FailureView | None:
 def allowed_verbs(status: str, *, incomplete: bool = False) -> frozenset[str]:
     """Which verbs an operator is offered in a status; `operations.verbs` has the last word."""
     match status:
-        case ExecutionStatus.READY | ExecutionStatus.RUNNING | ExecutionStatus.PARKED | ExecutionStatus.PAUSED:
+        case ExecutionStatus.READY | ExecutionStatus.RUNNING | ExecutionStatus.PARKED:
             return frozenset({"cancel"})
-        case ExecutionStatus.NEEDS_DEFINITION:
+        case ExecutionStatus.PAUSED | ExecutionStatus.NEEDS_DEFINITION:
             return frozenset({"cancel", "resume"})
         case ExecutionStatus.ABORTED:
             return frozenset({"resume", "undo"})
@@ -156,24 +183,28 @@ def allowed_verbs(status: str, *, incomplete: bool = False) -> frozenset[str]:
 
 
 class _Tree:
-    """One execution and everything below it, read in three queries."""
+    """One execution and everything below it, read in a handful of queries."""
 
     def __init__(self, row: Execution, holders: Live[HoldRow]) -> None:
         self.holders = holders
+        self.questions: list[QuestionView] = []
+        """Those met so far, by whoever asks for steps."""
         self.totals: dict[tuple[UUID | None, str], int] = Counter()
         self.children: dict[UUID | None, list[Execution]] = defaultdict(list)
         shown = [row.pk]
         root = row.root_id or row.pk
-        below = Execution.objects.filter(root_id=root, parent__isnull=False).only(*LIST_COLUMNS)
+        below = Execution.objects.filter(root_id=root, parent__isnull=False).exclude(pk=row.pk).only(*LIST_COLUMNS)
         for child in below.order_by("parent_id", "element_index", "id")[: STEPS_SHOWN + 1]:
             slot = (child.parent_id, child.parent_step)
             self.totals[slot] += 1
-            if self.totals[slot] <= BRANCHES_SHOWN:
+            if self.totals[slot] <= (BRANCHES_SHOWN if child.element_index is None else ELEMENTS_SHOWN):
                 self.children[child.parent_id].append(child)
                 shown.append(child.pk)
         self.runs: dict[UUID, list[StepRun]] = defaultdict(list)
         for run in _step_runs(shown):
             self.runs[run.execution_id].append(run)
+
+        self.units = units_of(shown)
 
         # A reactor's own holds have no step run to be written in: the trace has them.
         self.acquired = list(
@@ -186,15 +217,27 @@ class _Tree:
         branches: dict[str, list[BranchView]] = defaultdict(list)
         for child in self.children.get(row.pk, ()):
             branches[child.parent_step].append(self._branch(child, wait))
+        definition = outlines.definition_of(row.reactor)
+        runs = self.runs.get(row.pk, ())
         return step_views(
-            outlines.definition_of(row.reactor),
-            self.runs.get(row.pk, ()),
+            definition,
+            runs,
             holds=self._holds_of(row),
             wait=_only_of(row, wait),
             branches=branches,
             totals={step: count for (parent, step), count in self.totals.items() if parent == row.pk},
             of=str(row.status),
+            questions=self._questions_of(row, runs, definition.steps if definition is not None else {}),
+            units={step: found for (parent, step), found in self.units.items() if parent == row.pk},
         )
+
+    def _questions_of(
+        self, row: Execution, runs: Sequence[StepRun], declared: Mapping[str, StepDefinition]
+    ) -> dict[str, QuestionView]:
+        asked = [question_of(row, run, declared.get(run.step)) for run in runs]
+        found = {each.step: each for each in asked if each is not None}
+        self.questions += found.values()
+        return found
 
     def coordination_of(self, row: Execution, wait: WaitView | None) -> tuple[Any, ...]:
         """What is held or awaited for the whole reactor: the holds that belong to no step."""
@@ -237,7 +280,7 @@ def _only_of(row: Execution, wait: WaitView | None) -> WaitView | None:
 
 def _wait_in_tree(row: Execution, holders: Live[HoldRow]) -> WaitView | None:
     """The root records what the tree waits on; on the page of a nested execution it is shown if it is that one that waits."""
-    if row.parent_id is None:
+    if row.is_root:
         return wait_of(row, holders)
     root = Execution.objects.only(*LIST_COLUMNS).filter(pk=row.root_id or row.pk).first()
     wait = wait_of(root, holders) if root is not None else None

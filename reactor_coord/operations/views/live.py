@@ -1,17 +1,34 @@
-"""What Redis says right now: holds and lines, as rows. An unreachable Redis is a notice, never an error of the page.
+"""What Redis says right now of all five primitives, as rows. An unreachable Redis is a notice, never an error of the page.
 
-The only module of the surfaces that asks `coordination.inspect`. One survey serves a whole page.
+The only module of the surfaces that reads `coordination`. One survey of each primitive serves a whole page.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from reactor_coord.coordination import inspect
+from reactor_coord.coordination import inspect, ordered_lines, periods, rate_limits
+from reactor_coord.coordination.ordered import LineView
+from reactor_coord.coordination.period import Mark
+from reactor_coord.coordination.rate_limit import LimitView
 from reactor_coord.errors import CoordinationUnavailable
 
 from .masking import mask_secrets
-from .shapes import HolderView, HoldRow, Live, WaiterRow
+from .shapes import (
+    BucketRow,
+    HolderView,
+    HoldRow,
+    LimitRow,
+    LineRow,
+    Live,
+    PositionRow,
+    SlotRow,
+    WaiterRow,
+    WindowRow,
+)
 
 PRIMITIVES = frozenset(inspect.PRIMITIVES)
 """Those whose holders and lines Redis can be asked for; of the others a row says what was recorded."""
@@ -20,14 +37,21 @@ LISTED = 2000
 """Live keys looked at for one page, and places in line shown on it, at most."""
 
 
+POSITIONS = 50
+"""Positions of one ordered line, and planned slots of one limit, shown at most."""
+
+Row = TypeVar("Row")
+
+
 def holds(limit: int = LISTED) -> Live[HoldRow]:
     """Every live hold, the longest held first."""
-    try:
-        found = inspect.holds(limit=limit + 1)
-    except CoordinationUnavailable as error:
-        return Live((), notice=unreachable(error))
-    rows = sorted(map(_hold_row, found[:limit]), key=lambda row: (row.since is None, row.since, row.key))
-    return Live(tuple(rows), truncated=len(found) > limit)
+
+    def read() -> list[HoldRow]:
+        return [_hold_row(hold, view) for view in inspect.survey(limit=limit + 1) for hold in view.holds]
+
+    found = _live(read, limit)
+    rows = sorted(found.rows, key=lambda row: (row.since is None, row.since, row.key))
+    return replace(found, rows=tuple(rows))
 
 
 def hold(key: str, primitive: str, fence: int | None = None) -> HoldRow | None:
@@ -35,22 +59,80 @@ def hold(key: str, primitive: str, fence: int | None = None) -> HoldRow | None:
 
     Raises CoordinationUnavailable: whoever acts on it must not guess.
     """
-    found = inspect.look(key, primitive=primitive).holds if primitive in PRIMITIVES else ()
-    rows = [_hold_row(view) for view in found]
+    if primitive not in PRIMITIVES:
+        return None
+    view = inspect.look(key, primitive=primitive)
+    rows = [_hold_row(each, view) for each in view.holds]
     return next((row for row in rows if row.fence == fence), rows[0] if rows else None)
 
 
 def waiters(limit: int = LISTED) -> Live[WaiterRow]:
     """Everybody in line, key by key, in the order in which they will be served."""
-    rows: list[WaiterRow] = []
+
+    def read() -> list[WaiterRow]:
+        waited_for = sorted(inspect.waited_for(), key=lambda view: (view.key, view.primitive))
+        return [_waiter_row(each) for each in inspect.lines(waited_for, limit=limit + 1)]
+
+    found = _live(read, limit)
+    return replace(found, rows=tuple(sorted(found.rows, key=lambda row: (row.key, row.primitive, row.place))))
+
+
+def limits(limit: int = LISTED) -> Live[LimitRow]:
+    """Every rate limit of which something is left, by key."""
+    return _by_key(_live(lambda: [_limit_row(each) for each in rate_limits().survey(limit=limit + 1)], limit))
+
+
+def limit_of(key: str) -> LimitRow | None:
+    """One rate limit. Raises CoordinationUnavailable."""
+    found = rate_limits().look_at(key)
+    return _limit_row(found, shown=LISTED) if found is not None else None
+
+
+def buckets(limit: int = LISTED) -> Live[BucketRow]:
+    """Every marked bucket that is not over, by key."""
+
+    def read() -> list[BucketRow]:
+        return [_bucket_row(key, mark) for key, marks in periods().survey(limit=limit + 1) for mark in marks]
+
+    return _by_key(_live(read, limit))
+
+
+def bucket(key: str, name: str) -> BucketRow | None:
+    """One marked bucket. Raises CoordinationUnavailable."""
+    return next((_bucket_row(key, mark) for mark in periods().marks(key) if mark.bucket == name), None)
+
+
+def ordered(limit: int = LISTED) -> Live[LineRow]:
+    """Every ordered line somebody is in, by key."""
+
+    def read() -> list[LineRow]:
+        return [_line_row(each) for each in ordered_lines().survey(limit=limit + 1, shown=POSITIONS)]
+
+    return _by_key(_live(read, limit))
+
+
+def ordered_line(key: str) -> LineRow | None:
+    """One ordered line, whole; None when nobody is in it. Raises CoordinationUnavailable."""
+    found = ordered_lines().view(key)
+    return None if found.is_drained else _line_row(found)
+
+
+def waiter(key: str, primitive: str, ticket: int) -> WaiterRow | None:
+    """Who stands in line with that ticket. Raises CoordinationUnavailable."""
+    found = inspect.line(key, primitive=primitive) if primitive in PRIMITIVES else ()
+    return next((_waiter_row(each) for each in found if each.ticket == ticket), None)
+
+
+def _live(read: Callable[[], list[Row]], limit: int) -> Live[Row]:
     try:
-        for key, primitive in sorted((view.key, view.primitive) for view in inspect.waited_for()):
-            rows += map(_waiter_row, inspect.line(key, primitive=primitive))
-            if len(rows) > limit:
-                break
+        found = read()
     except CoordinationUnavailable as error:
         return Live((), notice=unreachable(error))
-    return Live(tuple(rows[:limit]), truncated=len(rows) > limit)
+    return Live(tuple(found[:limit]), truncated=len(found) > limit)
+
+
+def _by_key(found: Live[Any]) -> Live[Any]:
+    return replace(found, rows=tuple(sorted(found.rows, key=lambda row: row.key)))
 
 
 def line(key: str, primitive: str = "lock") -> Live[WaiterRow]:
@@ -88,7 +170,8 @@ def unreachable(error: Exception) -> str:
     )
 
 
-def _hold_row(view: inspect.HoldView) -> HoldRow:
+def _hold_row(view: inspect.HoldView, of: inspect.KeyView) -> HoldRow:
+    is_slot = view.primitive == "semaphore"
     return HoldRow(
         key=view.key,
         primitive=view.primitive,
@@ -102,6 +185,8 @@ def _hold_row(view: inspect.HoldView) -> HoldRow:
         fence=view.fence,
         count=view.count,
         waiting=view.waiting,
+        slots_used=len(of.holds) if is_slot else None,
+        limit=of.limit if is_slot else None,
     )
 
 
@@ -116,4 +201,43 @@ def _waiter_row(view: inspect.WaiterView) -> WaiterRow:
         step=view.step,
         since=instant(view.since),
         kind="blocking" if view.is_blocking else "parked",
+        priority=view.priority,
+        ticket=view.ticket,
+    )
+
+
+def _limit_row(view: LimitView, shown: int = POSITIONS) -> LimitRow:
+    return LimitRow(
+        key=view.key,
+        algorithm=view.algorithm,
+        windows=tuple(WindowRow(each.limit, each.seconds, each.count, instant(each.ends_at)) for each in view.windows),
+        planned=tuple(SlotRow(who, *_place_of(who), at, instant(at)) for who, at in view.planned[:shown]),
+        planned_total=len(view.planned),
+    )
+
+
+def _place_of(who: str) -> tuple[str, str]:
+    """Execution and step of an arrival, as gates name one: `<owner>|<execution>/<step>`; an owner outside any has neither."""
+    execution, _, step = who.partition("|")[2].rpartition("/")
+    return execution, step
+
+
+def _bucket_row(key: str, mark: Mark) -> BucketRow:
+    return BucketRow(key, mark.bucket, mark.by, instant(mark.at), instant(mark.ends_at))
+
+
+def _line_row(view: LineView) -> LineRow:
+    flight = tuple(
+        PositionRow(each.position, each.state, each.execution, each.reactor, each.step, instant(each.due))
+        for each in view.in_flight
+    )
+    return LineRow(
+        key=view.key,
+        epoch=view.epoch,
+        next=view.next,
+        last_completed=view.last_completed,
+        last_given=view.last_given,
+        first_failed=view.first_failed,
+        waiting=view.waiting,
+        in_flight=flight,
     )

@@ -1,6 +1,6 @@
 """Reactors as they are declared: the list of them, their steps by depth, and what each one coordinates.
 
-Reads `declare.registry` only, no row and no Redis. A definition that cannot be found is `None`, never an error: rows outlive
+Reads definitions only, no row and no Redis. A definition that cannot be found is `None`, never an error: rows outlive
 the code that wrote them, and their pages must open all the same.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 from reactor_coord.declare import registry
 from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
 from reactor_coord.errors import ReactorCoordError
+from reactor_coord.runtime import units
 
 from .shapes import CoordinationView, ReactorOutline, StepOutline
 
@@ -20,9 +21,9 @@ logger = logging.getLogger("reactor_coord.operations")
 
 
 def definition_of(name: str) -> ReactorDefinition | None:
-    """The definition an execution was started from, or None when the code is gone or does not import."""
+    """The definition an execution was started from (of a unit, its one step's), or None when the code is gone."""
     try:
-        return registry.lookup(name)
+        return units.definition_of(name)
     except (ReactorCoordError, ImportError, AttributeError) as error:
         logger.debug("no definition for %s: %s", name, error)
         return None

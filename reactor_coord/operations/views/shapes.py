@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from reactor_coord.engine.states import is_terminal
+
 Row = TypeVar("Row")
 
 _ID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
@@ -120,6 +122,64 @@ class FailureView:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldView:
+    """One value that an answer has. `schema` is its JSON Schema, self-contained."""
+
+    name: str
+    type: str
+    required: bool = True
+    redact: bool = False
+    help: str = ""
+    schema: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionView:
+    """What a paused execution asks. No `fields`: any JSON answers it. `until` None: it waits for as long as it takes."""
+
+    step: str
+    execution: str
+    reactor: str
+    correlation_id: str
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
+    fields: tuple[FieldView, ...] = ()
+    definition_missing: bool = False
+
+    @property
+    def shape(self) -> str:
+        """Its fields in one line: `approved: bool, note: str (optional)`."""
+        return ", ".join(f"{each.name}: {each.type}{'' if each.required else ' (optional)'}" for each in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitView:
+    """One execution that a step handed to a worker of its own."""
+
+    id: str
+    label: str
+    status: str
+    status_label: str
+    element_index: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitsView:
+    """What a step handed off, counted by status; of a fan-out `shown` has only those that need a look."""
+
+    total: int
+    counts: tuple[tuple[str, int], ...]
+    shown: tuple[UnitView, ...] = ()
+    is_fan_out: bool = False
+
+    @property
+    def done(self) -> int:
+        """How many are over."""
+        return sum(count for status, count in self.counts if is_terminal(status))
+
+
+@dataclass(frozen=True, slots=True)
 class StepView:
     """One step of the definition, begun or not; `level` is its depth in the graph, `branches` what it composed or fanned out."""
 
@@ -143,6 +203,8 @@ class StepView:
     oversized: bool = False
     branches: tuple[BranchView, ...] = ()
     branches_total: int = 0
+    question: QuestionView | None = None
+    units: UnitsView | None = None
 
     @property
     def duration(self) -> float | None:
@@ -203,6 +265,8 @@ class ExecutionSummary:
     reason: str = ""
     waits_on: WaitView | None = None
     parent: str = ""
+    parent_step: str = ""
+    element_index: int | None = None
     root: str = ""
     created_at: dt.datetime | None = None
     started_at: dt.datetime | None = None
@@ -242,6 +306,7 @@ class ExecutionDetail:
     lease_expires_at: dt.datetime | None = None
     cancel_requested: bool = False
     steps_hidden: int = 0
+    questions: tuple[QuestionView, ...] = ()
 
     @property
     def levels(self) -> tuple[tuple[StepView, ...], ...]:
@@ -252,7 +317,7 @@ class ExecutionDetail:
 
 @dataclass(frozen=True, slots=True)
 class HoldRow:
-    """One live hold of one key."""
+    """One live hold of one key. `slots_used` of `limit`: of a semaphore, by all its holders."""
 
     key: str
     primitive: str
@@ -266,6 +331,8 @@ class HoldRow:
     fence: int
     count: int
     waiting: int
+    slots_used: int | None = None
+    limit: int | None = None
 
     @property
     def holder(self) -> str:
@@ -275,7 +342,10 @@ class HoldRow:
 
 @dataclass(frozen=True, slots=True)
 class WaiterRow:
-    """One place in one line. `kind`: parked (woken by a message) or blocking (a process that stands there)."""
+    """One place in one line. `kind`: parked (woken by a message) or blocking (a process that stands there).
+
+    `ticket` names it as long as it stands there, whatever its place.
+    """
 
     key: str
     primitive: str
@@ -286,6 +356,87 @@ class WaiterRow:
     step: str
     since: dt.datetime | None
     kind: str
+    priority: int = 0
+    ticket: int = 0
+
+    @property
+    def name(self) -> str:
+        """Who it is, in few words."""
+        return HolderView(self.owner, self.execution, self.reactor, self.step).name
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRow:
+    """One window of a rate limit: starts counted now, those planned in it included. `ends_at`: of a fixed window."""
+
+    limit: int
+    seconds: float
+    count: int
+    ends_at: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRow:
+    """One start to come: whose, and when. `who` and `at` name it."""
+
+    who: str
+    execution: str
+    step: str
+    at: float
+    due: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRow:
+    """One rate limit. `planned` has the soonest slots, `planned_total` says how many there are."""
+
+    key: str
+    algorithm: str
+    windows: tuple[WindowRow, ...]
+    planned: tuple[SlotRow, ...]
+    planned_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRow:
+    """One marked bucket of a period: who ran in it, when that was marked, until when a second run is skipped."""
+
+    key: str
+    bucket: str
+    by: str
+    since: dt.datetime | None
+    until: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class PositionRow:
+    """One position that has not passed. `passed_over`: when, unless it shows a sign of life and once it is its turn."""
+
+    position: int
+    state: str
+    execution: str
+    reactor: str
+    step: str
+    passed_over: dt.datetime | None
+
+    @property
+    def name(self) -> str:
+        """Who it is, in few words."""
+        return HolderView(self.execution, self.execution, self.reactor, self.step).name
+
+
+@dataclass(frozen=True, slots=True)
+class LineRow:
+    """One ordered line. `epoch` tells it from the next one; `first_failed` is 0 while none did; `in_flight`: the first."""
+
+    key: str
+    epoch: int
+    next: int
+    last_completed: int
+    last_given: int
+    first_failed: int
+    waiting: int
+    in_flight: tuple[PositionRow, ...]
 
 
 @dataclass(frozen=True, slots=True)

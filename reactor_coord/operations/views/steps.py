@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from reactor_coord.declare.definition import ReactorDefinition
@@ -12,7 +13,17 @@ from reactor_coord.models import StepRun
 from reactor_coord.storage import codec
 
 from . import live, outlines
-from .shapes import BranchView, CoordinationView, ErrorView, HoldRow, RollbackFailureView, StepView, WaitView
+from .shapes import (
+    BranchView,
+    CoordinationView,
+    ErrorView,
+    HoldRow,
+    QuestionView,
+    RollbackFailureView,
+    StepView,
+    UnitsView,
+    WaitView,
+)
 from .summaries import moment
 
 _PASSED_ONCE = frozenset({"rate_limit", "period"})
@@ -28,6 +39,8 @@ def step_views(
     branches: Mapping[str, Sequence[BranchView]],
     totals: Mapping[str, int],
     of: str,
+    questions: Mapping[str, QuestionView] = MappingProxyType({}),
+    units: Mapping[str, UnitsView] = MappingProxyType({}),
 ) -> tuple[StepView, ...]:
     """In definition order; what the definition no longer has comes last. `of` is the status of their execution.
 
@@ -50,6 +63,8 @@ def step_views(
             total=totals.get(name, 0),
             of=of,
             runs=name == current,
+            question=questions.get(name),
+            units=units.get(name),
         )
         for index, name in enumerate(names)
     )
@@ -67,6 +82,8 @@ def _step_view(
     total: int,
     of: str,
     runs: bool,
+    question: QuestionView | None,
+    units: UnitsView | None,
 ) -> StepView:
     kind = str(declared.kind if declared is not None else run.kind if run is not None else "step")
     after = tuple(sorted(declared.depends_on)) if declared is not None else ()
@@ -106,6 +123,8 @@ def _step_view(
         oversized=bool(getattr(run, "oversized", False)),
         branches=branches,
         branches_total=max(total, len(branches)),
+        question=question,
+        units=units,
     )
 
 

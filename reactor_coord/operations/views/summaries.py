@@ -1,4 +1,4 @@
-"""Executions as rows of a list: root executions, newest first, without their payloads, and what each waits on."""
+"""Executions as rows of a list: those somebody started, newest first, without their payloads, and what each waits on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils.dateparse import parse_datetime
 
 from reactor_coord.engine.states import ExecutionStatus
@@ -41,16 +41,29 @@ LIST_COLUMNS = (
 )
 
 
-def listing(queryset: QuerySet[Execution] | None = None) -> QuerySet[Execution]:
-    """Root executions, newest first, without payloads; narrow it further as a surface needs."""
+FAR_YEAR = 9000
+"""From this year on a time means never."""
+
+
+def roots() -> Q:
+    """Executions that run by themselves: started by somebody, or units handed to a worker of their own."""
+    return Q(parent__isnull=True) | Q(root_id=F("pk"))
+
+
+def started() -> Q:
+    """Executions that somebody started: neither composed by another, nor a unit of one."""
+    return Q(parent__isnull=True)
+
+
+def listing(queryset: QuerySet[Execution] | None = None, *, started_only: bool = True) -> QuerySet[Execution]:
+    """Executions that somebody started, newest first, without payloads; narrow it further as a surface needs.
+
+    `started_only=False`: those that others composed or dispatched as well.
+    """
     rows = Execution.objects.all() if queryset is None else queryset
+    rows = rows.filter(started()) if started_only else rows
     incomplete = StepRun.objects.filter(execution__root_id=OuterRef("pk"), rollback_failure__isnull=False)
-    return (
-        rows.filter(parent__isnull=True)
-        .only(*LIST_COLUMNS)
-        .annotate(rollback_incomplete=Exists(incomplete))
-        .order_by("-id")
-    )
+    return rows.only(*LIST_COLUMNS).annotate(rollback_incomplete=Exists(incomplete)).order_by("-id")
 
 
 def listing_one(execution_id: UUID) -> Execution:
@@ -75,6 +88,8 @@ def summary(row: Execution, holders: Live[HoldRow] | None = None) -> ExecutionSu
         reason=row.reason or "",
         waits_on=wait_of(row, holders),
         parent=str(row.parent_id or ""),
+        parent_step=row.parent_step or "",
+        element_index=row.element_index,
         root=str(row.root_id or row.id),
         created_at=row.created_at,
         started_at=row.started_at,
@@ -109,9 +124,15 @@ def wait_of(row: Execution, holders: Live[HoldRow] | None = None) -> WaitView | 
         waiting=recorded.get("waiting") or None,
         attempts=int(recorded.get("attempts") or 0),
         since=moment(recorded.get("since")),
-        next_check=moment(recorded.get("until")) or row.resume_at,
+        next_check=_next_check(row, recorded),
     )
     return with_live_holder(wait, holders)
+
+
+def _next_check(row: Execution, recorded: Mapping[str, Any]) -> dt.datetime | None:
+    """None for a question that waits for as long as it takes: its `until` is the end of time."""
+    until = moment(recorded.get("until")) or row.resume_at
+    return None if until is not None and until.year >= FAR_YEAR else until
 
 
 def with_live_holder(wait: WaitView, holders: Live[HoldRow] | None) -> WaitView:

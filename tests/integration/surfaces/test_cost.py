@@ -107,7 +107,8 @@ def test_a_detail_of_a_great_many_elements_is_cut_and_says_so() -> None:
         for n in range(400)
     )
     (step,) = views.detail(row).steps
-    assert len(step.branches) == 100 and step.branches_total == 400
+    assert len(step.branches) == 20 and step.branches_total == 400
+    assert step.units is not None and step.units.counts == (("completed", 400),) and step.units.shown == ()
 
 
 def test_a_payload_too_long_to_read_is_not_read() -> None:

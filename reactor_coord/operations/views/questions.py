@@ -1,0 +1,68 @@
+"""What a paused execution asks: the question's name, the shape of its answer, until when. Read from step runs and definitions.
+
+The payload of an answer is validated by the runtime alone; what is said of its shape here is for people, and for a form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from reactor_coord.declare.definition import StepDefinition
+from reactor_coord.declare.payload import Payload
+from reactor_coord.engine.states import ExecutionStatus, StepStatus
+from reactor_coord.models import Execution, StepRun
+
+from .shapes import FieldView, QuestionView
+
+KIND = "interrupt"
+
+
+def question_of(row: Execution, run: StepRun, declared: StepDefinition | None) -> QuestionView | None:
+    """The open question of this step, if it is one and still waits."""
+    if run.kind != KIND or run.status != StepStatus.WAITING or row.status != ExecutionStatus.PAUSED:
+        return None
+    timeout = declared.options.get("timeout") if declared is not None else None
+    payload = declared.options.get("payload") if declared is not None else None
+    ends_at = run.started_at + timedelta(seconds=timeout) if timeout is not None and run.started_at else None
+    return QuestionView(
+        step=run.step,
+        execution=str(row.pk),
+        reactor=row.label or row.reactor,
+        correlation_id=run.correlation_id,
+        since=run.started_at,
+        until=ends_at,
+        fields=tuple(_fields(payload)) if payload is not None else (),
+        definition_missing=declared is None,
+    )
+
+
+def _fields(payload: Payload) -> Iterator[FieldView]:
+    if payload.schema is not None:
+        for name, each in payload.schema.fields.items():
+            schema = each.json_schema()
+            words = str(schema.get("description") or "")
+            yield FieldView(name, each.type_label, each.required, each.redact, words, schema)
+    elif payload.model is not None:
+        whole = payload.model.model_json_schema()
+        required = frozenset(whole.get("required", ()))
+        for name, schema in whole.get("properties", {}).items():
+            schema = _closed(schema, whole.get("$defs", {}))
+            yield FieldView(
+                name, _type_of(schema), name in required, False, str(schema.get("description") or ""), schema
+            )
+
+
+def _closed(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """One property's schema with what it refers to: a plain reference is followed, deeper ones are kept beside it."""
+    name = str(schema.get("$ref", "")).rpartition("/")[2]
+    found = {**definitions.get(name, {}), **{key: value for key, value in schema.items() if key != "$ref"}}
+    return {**found, "$defs": dict(definitions)} if definitions and "$ref" in str(found) else found
+
+
+def _type_of(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return " | ".join(map(str, schema["enum"]))
+    several = [_type_of(each) for each in schema.get("anyOf", ())]
+    return " | ".join(several) or str(schema.get("format") or schema.get("type") or "anything")
