@@ -98,6 +98,13 @@ class Keeper:
                 entry.forgotten = True
                 self._dropped += 1
 
+    def lapsed(self, taken: Taken) -> frozenset[str]:
+        """Which keys are lost by what was last heard of them: where Redis cannot be asked, a lease that ran out is over."""
+        entry = self._watched.get(taken.token)
+        if entry is None or time.monotonic() >= entry.lease_until:
+            return frozenset(taken.names)
+        return frozenset(entry.lost)
+
     def later(self, perform: Callable[[], Iterable[str]], until: float) -> None:
         """Try `perform` in the background until it does not raise `CoordinationUnavailable`, or until that monotonic time.
 

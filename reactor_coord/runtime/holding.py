@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from reactor_coord import probes
 from reactor_coord.coordination import HIGHEST_PRIORITY, Holdings, Refused, Requester, Taken
-from reactor_coord.errors import ContentionError
+from reactor_coord.errors import ContentionError, CoordinationUnavailable
 from reactor_coord.runtime import contention, deadlocks
 from reactor_coord.runtime.dispatch import wake
 from reactor_coord.runtime.gates import Ending, Hold, Place
@@ -98,11 +98,15 @@ class HoldingGate:
         self.holdings.park(hold.taken, horizon)
 
     def check(self, hold: Hold) -> None:
-        """Ask Redis whether it still stands."""
+        """Ask Redis whether it still stands; when it does not answer, what the keeper last heard counts."""
         asked_at = time.monotonic()
         prolongs = hold.declaration.auto_extend
-        hold.lost |= self.holdings.renew(hold.taken) if prolongs else self.holdings.lost(hold.taken)
-        hold.seen_at = asked_at
+        try:
+            hold.lost |= self.holdings.renew(hold.taken) if prolongs else self.holdings.lost(hold.taken)
+        except CoordinationUnavailable:
+            hold.lost |= self.holdings.keeper.lapsed(hold.taken)
+        else:
+            hold.seen_at = asked_at
 
     def leave(self, keys: Iterable[str], requester: Requester, *, parked: bool = False) -> None:
         """Leave the lines, and let go of what is parked if asked; who gets a grant by it is woken."""
