@@ -51,10 +51,37 @@ class StepResults(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-class StepContext(Verdicts):
-    """The context of one step. `attempt` counts from 1 and includes attempts that cost a worker."""
+class BodyContext(Verdicts):
+    """What the contexts of a step and of a call of its own share."""
 
-    def __init__(self, frame: Frame, step: str, *, attempt: int = 1, contention_attempts: int = 0) -> None:
+    execution_id: str
+    reactor: str
+    step: str
+    idempotency_key: str
+
+    def key_of_call(self, step: str) -> str:
+        """Return the idempotency key of the next call of `step` inside this body: its own, and the same at every attempt."""
+        calls: dict[str, int] = self.__dict__.setdefault("_calls", {})
+        calls[step] = calls.get(step, 0) + 1
+        return f"{self.idempotency_key}/{step}#{calls[step]}"
+
+    @cached_property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose records carry execution, reactor and step."""
+        extra = {"execution": self.execution_id, "reactor": self.reactor, "step": self.step}
+        return logging.LoggerAdapter(logging.getLogger("reactor_coord.step"), extra)
+
+
+class StepContext(BodyContext):
+    """The context of one step. `attempt` counts from 1 and includes attempts that cost a worker.
+
+    `idempotency_key` is the same over retries and redeliveries of this step of this execution; never that of another, nor
+    that of a call inside its body.
+    """
+
+    def __init__(
+        self, frame: Frame, step: str, *, attempt: int = 1, contention_attempts: int = 0, idempotency_key: str = ""
+    ) -> None:
         self._frame = frame
         self.execution_id = str(frame.execution.id)
         self.root_id = frame.tree.id
@@ -62,11 +89,7 @@ class StepContext(Verdicts):
         self.step = step
         self.attempt = attempt
         self.contention_attempts = contention_attempts
-
-    @property
-    def idempotency_key(self) -> str:
-        """The same over retries and redeliveries of this step of this execution; never that of another."""
-        return f"{self.execution_id}:{self.step}"
+        self.idempotency_key = idempotency_key or f"{self.execution_id}:{step}"
 
     @property
     def results(self) -> Mapping[str, Any]:
@@ -92,9 +115,3 @@ class StepContext(Verdicts):
     def progress(self, done: int, total: int | None = None, message: str = "") -> None:
         """Tell how far the body is: signal and log line at once, a trace row with the step's own."""
         self._frame.emit(EventKind.PROGRESS, step=self.step, done=done, total=total, message=message)
-
-    @cached_property
-    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose records carry execution, reactor and step."""
-        extra = {"execution": self.execution_id, "reactor": self.reactor, "step": self.step}
-        return logging.LoggerAdapter(logging.getLogger("reactor_coord.step"), extra)

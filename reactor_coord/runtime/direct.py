@@ -15,14 +15,13 @@ from django.db import router, transaction
 from django.utils import timezone
 
 from reactor_coord.coordination import Requester
-from reactor_coord.declare.context import Verdicts
 from reactor_coord.engine.settlement import as_result
 from reactor_coord.engine.states import EventKind
 from reactor_coord.errors import LockLost, ReactorFailed
 from reactor_coord.models import Execution, TraceEvent
 from reactor_coord.results import Decided, Failure, Result, Success
 from reactor_coord.runtime import events, gates
-from reactor_coord.runtime.context import HeldView, StepContext
+from reactor_coord.runtime.context import BodyContext, HeldView, StepContext
 from reactor_coord.runtime.deadlocks import is_awaited
 from reactor_coord.runtime.gates import Hold, Place
 
@@ -30,20 +29,20 @@ if TYPE_CHECKING:
     from reactor_coord.declare.step import Step
 
 
-class CallContext(Verdicts):
-    """The context of a call of its own: no execution behind it."""
+class CallContext(BodyContext):
+    """The context of a call of its own: no execution behind it. A call inside its body is part of it."""
 
     execution_id = ""
     reactor = ""
     attempt = 1
     contention_attempts = 0
 
-    def __init__(self, owner: str, step: str) -> None:
+    def __init__(self, owner: str, step: str, *, idempotency_key: str = "", held: list[Hold] | None = None) -> None:
         self.root_id = owner
         self.step = step
-        self.idempotency_key = owner
+        self.idempotency_key = idempotency_key or owner
         self.results: Mapping[str, Any] = {}
-        self.held: list[Hold] = []
+        self.held: list[Hold] = [] if held is None else held
 
     @property
     def holds(self) -> Mapping[str, HeldView]:
@@ -73,16 +72,27 @@ def call(step_class: type[Step], inputs: Mapping[str, Any], context: Any = None)
     arguments = step_class.inputs_schema.validate(inputs)
     if isinstance(context, StepContext):
         return _inside(step_class, arguments, context)
-    owner = f"call:{uuid4().hex}"
-    own = CallContext(owner, step_class.__name__)
-    requester = Requester(owner=owner, claim=owner, reactor="", step=step_class.__name__)
+    name = step_class.__name__
+    if isinstance(context, CallContext):
+        owner = context.root_id
+        own = CallContext(owner, name, idempotency_key=context.key_of_call(name), held=context.held)
+    else:
+        owner = f"call:{uuid4().hex}"
+        own = CallContext(owner, name)
+    requester = Requester(owner=owner, claim=owner, reactor="", step=name)
     return _call(step_class, arguments, own, _place(step_class, arguments, requester, own.emit), own.held)
 
 
 def _inside(step_class: type[Step], arguments: Mapping[str, Any], context: StepContext) -> Any:
     frame = context._frame
     name = step_class.__name__
-    inner = StepContext(frame, context.step, attempt=context.attempt, contention_attempts=context.contention_attempts)
+    inner = StepContext(
+        frame,
+        context.step,
+        attempt=context.attempt,
+        contention_attempts=context.contention_attempts,
+        idempotency_key=context.key_of_call(name),
+    )
     requester = Requester(
         owner=frame.tree.id,
         claim=frame.tree.lease.token,

@@ -229,6 +229,64 @@ def test_reenter_10_the_inner_step_may_be_retried_like_any_failure(recorder: Rec
     assert outcome.succeeded, outcome.failure
 
 
+@with_lock("{key}", ttl=5)
+class _Gateway(Step):
+    """Charges once for each idempotency key, as a gateway does."""
+
+    key = Input(str)
+
+    def run(self) -> str:
+        self.context.logger.info("charging")
+        return self.context.idempotency_key
+
+
+class _Splits(Step):
+    """Two charges in one body, and one of another step."""
+
+    retry = Retry(max_attempts=2, backoff="fixed", base_delay=0.01)
+
+    def run(self) -> list[str]:
+        context = self.context
+        keys = [context.idempotency_key, *(_Gateway.call(context=context, key=key) for key in ("k1", "k2"))]
+        current().mark("keys", keys=keys)
+        if context.attempt == 1:
+            raise ConnectionError("once")
+        return keys
+
+
+def test_each_call_in_a_body_has_an_idempotency_key_of_its_own_at_every_attempt(recorder: Recorder) -> None:
+    class Splitting(Reactor):
+        split = step(_Splits)
+
+    outcome = Splitting.run()
+    assert outcome.succeeded
+    assert len(set(outcome.value)) == 3
+    assert [entry.notes["keys"] for entry in recorder.entries()] == [outcome.value] * 2
+    assert all(key.startswith(f"{outcome.execution.id}:split") for key in outcome.value)
+
+
+@with_lock("{key}", ttl=5)
+class _Outermost(Step):
+    key = Input(str)
+    inner_key = Input(str)
+
+    def run(self) -> Any:
+        inner = _Called.call(context=self.context, key=self.inner_key)
+        testing.assert_locked(self.key)
+        return inner, self.context.holds[self.key].fencing_token
+
+
+def test_reenter_10_a_call_inside_a_call_is_part_of_it() -> None:
+    inner, fence = _Outermost.call(key="k", inner_key="k")
+    assert inner == {"held": ["k"], "fence": fence}
+    testing.assert_free("k")
+    inner, _ = _Outermost.call(key="k", inner_key="k2")
+    assert inner["held"] == ["k", "k2"]
+    with testing.hold("k2"), pytest.raises(LockContended):
+        _Outermost.call(key="k", inner_key="k2")
+    testing.assert_free("k")
+
+
 def test_holding_one_key_opens_no_other(recorder: Recorder) -> None:
     with testing.hold("k"):
         outcome = Guarded.run(outer_key="outer", key="k")
