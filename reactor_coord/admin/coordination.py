@@ -1,22 +1,25 @@
-"""The coordination page of the admin, and releasing a hold that was looked at."""
+"""The coordination page of the admin, and the acts on what it shows, each behind a confirmation that names what was looked at."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 
-from reactor_coord import operations
 from reactor_coord.errors import CoordinationUnavailable, ReactorCoordError
 from reactor_coord.models import Execution
 from reactor_coord.operations import views
 
-from .forms import ReleaseForm
+from .acts import ACTS, Act
 
 RELEASE = "reactor_coord.release_hold"
 
@@ -27,83 +30,108 @@ else:
 
 
 class CoordinationPages(_Base):
-    """Two pages that belong to no single row: they hang under the executions and are linked from the app's index."""
+    """Pages that belong to no single row: they hang under the executions and are linked from the app's index."""
 
     def coordination_urls(self) -> list[URLPattern]:
         """To be put before the admin's own patterns."""
         wrap = self.admin_site.admin_view
-        return [
-            path("coordination/", wrap(self.coordination_view), name="reactor_coord_coordination"),
-            path("coordination/release/", wrap(self.release_view), name="reactor_coord_release"),
+        pages = [path("coordination/", wrap(self.coordination_view), name="reactor_coord_coordination")]
+        return pages + [
+            path(f"coordination/{name}/", wrap(partial(self.coordinate_view, name=name)), name=f"reactor_coord_{name}")
+            for name in ACTS
         ]
 
     def coordination_view(self, request: HttpRequest) -> HttpResponse:
-        """Holds, lines and parks as they are now."""
+        """All five primitives as they are now, and who stepped aside."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET"])
-        holds, waiters, parks = views.holds(), views.waiters(), views.parks()
+        shown: dict[str, views.Live[Any]] = {
+            "holds": views.holds(),
+            "waiters": views.waiters(),
+            "limits": views.limits(),
+            "buckets": views.buckets(),
+            "lines": views.lines(),
+            "parks": views.parks(),
+        }
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "media": self.media,
             "title": "Coordination",
-            "holds": holds,
-            "waiters": waiters,
-            "parks": parks,
-            "notice": holds.notice or waiters.notice,
+            **shown,
+            "notice": next((each.notice for each in shown.values() if each.notice), ""),
             "may_release": request.user.has_perm(RELEASE),
             "now": timezone.now(),
         }
         return TemplateResponse(request, "reactor_coord/admin/coordination.html", context)
 
-    def release_view(self, request: HttpRequest) -> HttpResponse:
-        """GET names the holder and asks, POST releases: only if that holder still has it."""
+    def coordinate_view(self, request: HttpRequest, *, name: str) -> HttpResponse:
+        """GET names what it is about and asks, POST does it: only if that is still so."""
         if not self.has_view_permission(request) or not request.user.has_perm(RELEASE):
             raise PermissionDenied
         if request.method not in ("GET", "HEAD", "POST"):
             return HttpResponseNotAllowed(["GET", "POST"])
-        back = reverse("admin:reactor_coord_coordination")
-        form = ReleaseForm(request.POST) if request.method == "POST" else None
-        if form is not None and form.is_valid():
-            self._release(request, form.cleaned_data)
-            return HttpResponseRedirect(back)
+        act, back = ACTS[name], reverse("admin:reactor_coord_coordination")
         asked = request.POST if request.method == "POST" else request.GET
-        key, primitive = asked.get("key", ""), asked.get("primitive", "lock")
-        shown = asked.get("fence", "")
+        named = act.named(asked)
+        if named is None:
+            self.message_user(request, f"Nothing was named to {name}: choose it on this page.", messages.WARNING)
+            return HttpResponseRedirect(back)
         try:
-            hold = views.hold(key, primitive, int(shown) if shown.isdecimal() else None)
+            shown = act.look(**named)
+            if shown is None:
+                self.message_user(request, act.gone.format(**named), messages.WARNING)
+                return HttpResponseRedirect(back)
+            form = act.form(request.POST) if request.method == "POST" else act.form(initial=named)
+            if request.method == "POST" and form.is_valid():
+                self._coordinate(request, act, named, shown.execution, form.cleaned_data["reason"])
+                return HttpResponseRedirect(back)
         except CoordinationUnavailable as error:
             self.message_user(request, views.mask_secrets(str(error)), messages.ERROR)
             return HttpResponseRedirect(back)
-        if hold is None or (shown and str(hold.fence) != shown):
-            now = f"it is {hold.holder} who has it now" if hold else "nobody has it now"
-            self.message_user(request, f"Owner changed: {key} was given back meanwhile, {now}.", messages.WARNING)
-            return HttpResponseRedirect(back)
-        if form is None:
-            form = ReleaseForm(initial={"key": key, "primitive": primitive, "fence": hold.fence})
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "media": self.media,
-            "title": f"Release {key}?",
-            "hold": hold,
+            "title": act.title.format(**named),
+            "act": act,
+            "name": name,
+            "shown": shown,
             "form": form,
             "back": back,
         }
-        return TemplateResponse(request, "reactor_coord/admin/confirm_release.html", context)
+        return TemplateResponse(request, "reactor_coord/admin/confirm_coordinate.html", context)
 
-    def _release(self, request: HttpRequest, asked: dict[str, Any]) -> None:
-        key = asked["key"]
+    def _coordinate(self, request: HttpRequest, act: Act, named: dict[str, Any], execution: str, reason: str) -> None:
         try:
-            released = operations.release_key(**asked, actor=str(request.user))
+            done = act.do(**named, reason=reason, actor=str(request.user))
         except ReactorCoordError as error:
             self.message_user(request, views.mask_secrets(str(error)), messages.ERROR)
             return
-        if not released:
-            self.message_user(
-                request, f"Owner changed: the hold of {key} that was shown is over. Nothing released.", messages.WARNING
-            )
+        if not done:
+            self.message_user(request, act.gone.format(**named), messages.WARNING)
             return
-        self.message_user(request, f"{key} was released; whoever is next in line has been woken.", messages.SUCCESS)
+        self._log(request, named["key"], execution, f"{act.title.format(**named)}: {reason}")
+        self.message_user(request, act.done.format(**named), messages.SUCCESS)
+
+    def _log(self, request: HttpRequest, key: str, execution: str, words: str) -> None:
+        """In the history of the execution concerned; for an owner outside any it names the key alone."""
+        row = Execution.objects.filter(pk=execution).first() if _is_id(execution) else None
+        LogEntry.objects.create(
+            user=request.user,  # type: ignore[misc] # nobody comes here who is not logged in
+            content_type=ContentType.objects.get_for_model(Execution),
+            object_id=str(row.pk) if row is not None else None,
+            object_repr=(str(row) if row is not None else key)[:200],
+            action_flag=CHANGE,
+            change_message=words,
+        )
+
+
+def _is_id(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True

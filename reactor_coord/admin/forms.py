@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
 
 
@@ -15,9 +17,8 @@ class ReasonForm(forms.Form):
     )
 
 
-class ReleaseForm(ReasonForm):
-    """Which hold: the fence shown on the page is what is released, nothing that came after it."""
+class Exact(forms.CharField):
+    """A text as it is: a key may begin or end with a space."""
 
-    key = forms.CharField(widget=forms.HiddenInput)
-    primitive = forms.CharField(widget=forms.HiddenInput)
-    fence = forms.IntegerField(widget=forms.HiddenInput)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"strip": False, **options})

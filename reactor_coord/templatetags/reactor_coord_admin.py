@@ -8,10 +8,13 @@ from __future__ import annotations
 import datetime as dt
 import json
 from typing import Any
+from uuid import UUID
 
 from django import template
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus
@@ -120,6 +123,27 @@ def rc_pretty(value: Any) -> str:
 def rc_short(identifier: Any) -> str:
     """The end of an id."""
     return views.short(str(identifier))
+
+
+@register.simple_tag
+def rc_act(name: str, **named: Any) -> str:
+    """Where an act on coordination asks for confirmation; numbers as they are, whatever the locale."""
+    return f"{reverse(f'admin:reactor_coord_{name}')}?{urlencode(named)}"
+
+
+@register.filter
+def rc_is_id(text: Any) -> bool:
+    """Whether it can be the id of an execution: a direct call's owner is none."""
+    try:
+        return bool(UUID(str(text)))
+    except ValueError:
+        return False
+
+
+@register.filter
+def rc_is_time(value: Any) -> bool:
+    """Whether a fact is an instant."""
+    return isinstance(value, dt.datetime)
 
 
 @register.filter
