@@ -76,6 +76,7 @@ def _let_go(row: Execution, *, message: bool) -> None:
         send(str(row.id), row.queue)
     else:
         finish.let_go_of_kept(row, row.holds_kept or [])
+        finish.leave_reserved(row)
 
 
 def undo(execution: Execution, *, reason: str = "", actor: str = "") -> None:

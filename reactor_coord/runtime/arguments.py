@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,8 @@ def place_of_step(frame: Frame, step: StepDefinition, arguments: Mapping[str, An
 def place_of_reactor(frame: Frame) -> Place:
     """Return the place of the reactor's own declarations."""
     definition = frame.definition
-    return _place(frame, "", frame.inputs, definition.schema.redacted, definition.coordination)
+    place = _place(frame, "", frame.inputs, definition.schema.redacted, definition.coordination)
+    return replace(place, admitted_at=frame.execution.admitted_at)
 
 
 def _place(

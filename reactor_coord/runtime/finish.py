@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from reactor_coord import conf, probes
 from reactor_coord.coordination import Requester
+from reactor_coord.declare.coordination import OrderedLockDeclaration
 from reactor_coord.engine.states import (
     SETTLED_STEPS,
     EventKind,
@@ -23,14 +24,16 @@ from reactor_coord.engine.states import (
     StepStatus,
     is_terminal,
 )
-from reactor_coord.errors import CoordinationUnavailable
+from reactor_coord.errors import CoordinationUnavailable, ReactorCoordError
 from reactor_coord.models import Execution
-from reactor_coord.runtime import gates, units
+from reactor_coord.runtime import deadlocks, gates, units
+from reactor_coord.runtime.arguments import place_of_reactor
 from reactor_coord.runtime.dispatch import send, wake_name
 from reactor_coord.runtime.gates import Ending
 from reactor_coord.runtime.holding import HoldingGate
+from reactor_coord.runtime.lease import Lease, lease_ttl
 from reactor_coord.runtime.parking import Parked
-from reactor_coord.runtime.tree import Frame, Tree
+from reactor_coord.runtime.tree import Frame, Tree, definition_of
 from reactor_coord.storage import codec, store
 
 logger = logging.getLogger("reactor_coord")
@@ -118,6 +121,8 @@ def _settle_the_step_of(child: Frame) -> None:
 def let_go(tree: Tree, ending: Ending) -> None:
     """Give back what is held, newest first, and leave the line it stood in; tell what that released."""
     tree.give(list(tree.holds), ending)
+    kept, tree.kept = tree.kept, []
+    let_go_of_kept(tree.root, kept)
     leave_lines(tree)
     if tree.trace:
         store.record(tree.take_batch().trace)
@@ -134,6 +139,7 @@ def leave_lines(tree: Tree) -> None:
 def leave_waited(root: Execution, waited: Mapping[str, Any]) -> None:
     """Step out of the lines a row says it waits in, passing on a grant."""
     _leave(root, waited, list(waited["keys"]), parked=False)
+    let_go_of_kept(root, waited.get("turns", ()))
 
 
 def step_aside(tree: Tree, waits_on: Mapping[str, Any]) -> None:
@@ -154,6 +160,21 @@ def let_go_of_kept(root: Execution, kept: Iterable[Mapping[str, Any]]) -> None:
     """Free what a parked tree keeps, when it will not come back for it."""
     for entry in kept:
         _leave(root, entry, [str(entry["key"])], parked=True)
+
+
+def leave_reserved(root: Execution) -> None:
+    """Give back the position that an ordered reactor has had since it was enqueued, when it ends before it begins."""
+    try:
+        definition = definition_of(root)
+        declaration = definition.coordination.get("ordered_lock")
+        if not isinstance(declaration, OrderedLockDeclaration):
+            return
+        place = place_of_reactor(Frame(Tree(root, Lease(root.id, "", lease_ttl())), root, definition))
+        key = declaration.key.compute(place.arguments, place.redacted)
+    except ReactorCoordError as error:  # a definition that is gone, a key that cannot be had: then it has no position either
+        logger.debug("event=reactor_coord.no_position execution=%s error=%s", root.id, error)
+        return
+    _leave(root, {"primitive": declaration.primitive, "path": place.path}, [key], parked=False)
 
 
 def _leave(root: Execution, noted: Mapping[str, Any], keys: list[str], *, parked: bool) -> None:
@@ -189,7 +210,7 @@ def park(root: Frame, parked: Parked) -> None:
         park_kind=what.kind,
         resume_at=look_at or what.resume_at,
         waiting_on={**(what.waiting_on or {}), "until": what.resume_at.isoformat(), "timed": what.is_timed},
-        holds_kept=[entry for hold in tree.holds for entry in hold.as_json()],
+        holds_kept=[*(entry for hold in tree.holds for entry in hold.as_json()), *tree.kept],
     )
     for frame in _descendants(root):
         if frame.execution.status == ExecutionStatus.RUNNING:
@@ -197,11 +218,14 @@ def park(root: Frame, parked: Parked) -> None:
     probes.reached("park.before_commit")
     is_asked_for = store.park(tree.root.id, tree.lease.token, tree.take_batch())
     probes.reached("park.after_commit")
+    may_close_a_ring = deadlocks.is_awaited(tree)
     tree.holds.clear()
     if is_asked_for:
         send(tree.id, tree.root.queue)
     elif own_message is not None:
         send(tree.id, tree.root.queue, own_message)
+    if may_close_a_ring:
+        deadlocks.look_parked(tree, what)
 
 
 def hand_over(root: Frame) -> None:

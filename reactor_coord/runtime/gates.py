@@ -60,6 +60,8 @@ class Place:
     """When the last park meant to look again."""
     keeps: bool = False
     """Whether the tree has what others may wait for, beside what is taken here: a wait may then close a ring."""
+    admitted_at: datetime | None = None
+    """When it passed its gates, where what it is around has begun and goes on after a park."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What an early phase of a primitive leaves for its last one, and what is known of when it comes again."""
 
@@ -136,7 +138,7 @@ class Gate(Protocol):
 
     primitive: str
     once: bool
-    """Passed once by a reactor: not asked again when it resumes."""
+    """Passed once by a reactor, or a step around one: not asked again when it resumes."""
 
     def acquire(self, place: Place, declaration: Any, *, patience: float | None) -> Hold | None:
         """Pass or take it, or raise `Parked`, `Decided`, a `ContentionError`, `CoordinationKeyError`, `CoordinationUnavailable`.
@@ -189,11 +191,11 @@ def refuse_unknown(declarations: Mapping[str, Any], where: str) -> None:
             )
 
 
-def acquire(place: Place, *, for_rollback: bool = False, is_admitted: bool = False) -> list[Hold]:
+def acquire(place: Place, *, for_rollback: bool = False) -> list[Hold]:
     """Take everything the place declares, in the fixed order; all of it or nothing.
 
-    For a rollback only what gates cleanup is taken, waiting up to its `rollback_wait`. A reactor that was admitted before
-    its park passes by what is asked only once.
+    For a rollback only what gates cleanup is taken, waiting up to its `rollback_wait`. What was admitted before its park
+    passes by what is asked only once.
     """
     from reactor_coord.runtime import deadlocks
     from reactor_coord.runtime.parking import Parked
@@ -205,7 +207,7 @@ def acquire(place: Place, *, for_rollback: bool = False, is_admitted: bool = Fal
         for gate in phases():
             primitive = gate.primitive
             declaration = place.declarations.get(gate.primitive)
-            if declaration is None or (is_admitted and gate.once):
+            if declaration is None or (place.admitted_at is not None and gate.once):
                 continue
             patience = gate.rollback_wait(declaration) if for_rollback else None
             if not for_rollback or patience is not None:
@@ -214,9 +216,10 @@ def acquire(place: Place, *, for_rollback: bool = False, is_admitted: bool = Fal
                 hold = gate.acquire(here, declaration, patience=patience)
                 holds += [hold] if hold is not None else []
     except BaseException as error:
+        turns = [hold for hold in holds if hold.primitive == "ordered_lock"]  # kept by who will come again
         if isinstance(error, Parked):
             place.notes[COMES_AGAIN_IN] = max(0.0, (error.park.resume_at - timezone.now()).total_seconds())
-        turns = [hold for hold in holds if hold.primitive == "ordered_lock"]  # kept by who will come again
+            error.keep([entry for hold in turns for entry in hold.as_json()])
         release([hold for hold in holds if hold not in turns], Ending.REFUSED)
         if isinstance(error, Parked) and gate is not None and (place.keeps or turns):
             try:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
@@ -73,8 +75,7 @@ def admit(frame: Frame) -> None:
     if not frame.definition.coordination:
         return
     try:
-        is_admitted = frame.execution.admitted_at is not None
-        frame.holds += frame.tree.hold(gates.acquire(place_of_reactor(frame), is_admitted=is_admitted))
+        frame.holds += frame.tree.hold(gates.acquire(place_of_reactor(frame)))
     except Parked as parked:
         steps.tell_parked(frame, "", parked)
         raise
@@ -105,7 +106,7 @@ def perform_compose(frame: Frame, step: StepDefinition) -> None:
             return steps.conclude(frame, step, attempt.close(early))
     else:
         attempt.arguments = recorded_arguments(frame, step, attempt.run)
-    holds = _take_around(attempt, frame, step)
+    holds = _take_around(attempt, frame, step, child.execution.started_at if child is not None else None)
     if holds is None:
         return
     if child is None:
@@ -147,10 +148,13 @@ def _undo_and_retry(attempt: steps.Attempt, child: Frame) -> None:
     steps.wait_to_retry(frame, step, delay)
 
 
-def _take_around(attempt: steps.Attempt, frame: Frame, step: StepDefinition) -> list[gates.Hold] | None:
-    """Take what the compose step declares; None when that settled the step."""
+def _take_around(
+    attempt: steps.Attempt, frame: Frame, step: StepDefinition, begun_at: datetime | None
+) -> list[gates.Hold] | None:
+    """Take what the compose step declares; None when that settled the step. A child that has begun is around no gate anew."""
+    place = replace(place_of_step(frame, step, attempt.arguments), admitted_at=begun_at)
     try:
-        return frame.tree.hold(gates.acquire(place_of_step(frame, step, attempt.arguments)))
+        return frame.tree.hold(gates.acquire(place))
     except Parked as parked:
         attempt.wait(parked)
         raise

@@ -7,7 +7,7 @@ park in one transaction and frees the worker.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -32,3 +32,8 @@ class Parked(BaseException):
     def __init__(self, park: Park) -> None:
         super().__init__(f"parked until {park.resume_at.isoformat()} ({park.kind})")
         self.park = park
+
+    def keep(self, turns: list[dict[str, Any]]) -> None:
+        """Note the turns that are kept while a later gate of the same place is waited for: who leaves that leaves these."""
+        if turns:
+            self.park = replace(self.park, waiting_on={**(self.park.waiting_on or {}), "turns": turns})

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from datetime import datetime
 
 from django.utils import timezone
 
 from reactor_coord.coordination import HeldKey, Requester, Taken, periods
-from reactor_coord.coordination.period import Bucket
+from reactor_coord.coordination.period import Bucket, bucket_at
 from reactor_coord.declare.coordination import PeriodDeclaration
 from reactor_coord.engine.states import EventKind
 from reactor_coord.errors import CoordinationUnavailable
@@ -36,8 +37,7 @@ class PeriodCheck:
 
     def _look(self, place: Place, declaration: PeriodDeclaration) -> tuple[str, Bucket]:
         key = declaration.key.compute(place.arguments, place.redacted)
-        zone = declaration.timezone or timezone.get_default_timezone_name()
-        bucket, mark = periods().look(key, declaration.every, zone)
+        bucket, mark = periods().look(key, declaration.every, _zone_of(declaration))
         if mark is None:
             return key, bucket
         place.emit(
@@ -75,6 +75,16 @@ class PeriodCheck:
         return None
 
 
+def _of_then(place: Place, declaration: PeriodDeclaration, instant: datetime) -> tuple[str, Bucket]:
+    """The bucket in which it passed: it is not asked again whether it may, after a park or a day."""
+    key = declaration.key.compute(place.arguments, place.redacted)
+    return key, bucket_at(instant, declaration.every, _zone_of(declaration))
+
+
+def _zone_of(declaration: PeriodDeclaration) -> str:
+    return declaration.timezone or timezone.get_default_timezone_name()
+
+
 class PeriodRecheck(PeriodCheck):
     """Under the hold: of two that raced through the early look, one finds the other's mark."""
 
@@ -82,7 +92,9 @@ class PeriodRecheck(PeriodCheck):
 
     def acquire(self, place: Place, declaration: PeriodDeclaration, *, patience: float | None) -> Hold | None:
         """Look again where something was waited for in between; hold the mark to come."""
-        if NOTE not in place.notes or any(primitive in place.declarations for primitive in HOLDING):
+        if place.admitted_at is not None:
+            place.notes[NOTE] = _of_then(place, declaration, place.admitted_at)
+        elif NOTE not in place.notes or any(primitive in place.declarations for primitive in HOLDING):
             place.notes[NOTE] = self._look(place, declaration)
         key, _ = place.notes[NOTE]
         taken = Taken((HeldKey(key, 0, "free", 0.0),), "", place.requester, NEVER_LAPSES, self.primitive)

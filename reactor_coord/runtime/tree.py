@@ -43,6 +43,8 @@ class Tree:
     cancel_requested: bool = False
     waited: Mapping[str, Any] | None = None
     """What the last park waited on; None once it is had."""
+    kept: list[Mapping[str, Any]] = field(default_factory=list)
+    """What the row says the last park keeps, and nothing here has taken up yet."""
     lost_workers: int = 0
     """Deaths of workers not yet laid to a step."""
     rows: dict[tuple[UUID, str, int | None], Execution] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class Tree:
             lease,
             cancel_requested=root.cancel_requested,
             waited=root.waiting_on,
+            kept=list(root.holds_kept or ()),
             lost_workers=root.workers_lost,
         )
         if root.started_at is None:
@@ -97,6 +100,8 @@ class Tree:
     def hold(self, holds: list[Hold]) -> list[Hold]:
         """Count these among what the tree holds."""
         self.holds += holds
+        taken = {(hold.primitive, key.key) for hold in holds for key in hold.taken.keys}
+        self.kept = [entry for entry in self.kept if (entry["primitive"], entry["key"]) not in taken]
         for hold in holds:
             if self.waited is not None and self.waited.get("path") == hold.place.path:
                 self.waited = None

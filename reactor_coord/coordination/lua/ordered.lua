@@ -43,8 +43,12 @@ local function drop(position, entry)
   redis.call('HSET', KEYS[1], 'done', int(position))
 end
 
-local function keep()
-  for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], TTL) end
+-- As long as somebody may come again to it, whatever the ttl of the one who is here.
+local function keep(at_least)
+  local ttl = math.max(TTL, at_least or 0)
+  for i = 1, 3 do
+    if redis.call('PTTL', KEYS[i]) < ttl then redis.call('PEXPIRE', KEYS[i], ttl) end
+  end
   redis.call('PEXPIRE', KEYS[4], INDEX_KEEP)
 end
 
@@ -129,7 +133,7 @@ if MODE == 'pause' then
     entry.due = NOW + tonumber(ARGV[8]) + entry.timeout
     write(position, entry)
     if position == number('done') + 1 then redis.call('ZADD', KEYS[4], int(entry.due), RAW) end
-    keep()
+    keep(entry.due - NOW)
   end
   return ''
 end
