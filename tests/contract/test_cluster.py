@@ -10,7 +10,7 @@ import pytest
 from django_redis.pool import ConnectionFactory
 from redis.cluster import RedisCluster
 
-from reactor_coord.coordination import Locks, Refused, Taken
+from reactor_coord.coordination import Locks, Refused, Semaphores, Taken
 from reactor_coord.coordination.inspect import holds, line, look
 from reactor_coord.testing.servers import ValkeyServer
 from tests.contract.conftest import MakeLocks
@@ -94,3 +94,16 @@ def test_what_lapsed_is_tended(cluster: Locks) -> None:
     wakes: list[str] = []
     eventually(lambda: wakes.extend(cluster.tend()) or wakes == ["B"])  # type: ignore[func-returns-value]
     cluster.give(taken(cluster.take(["k"], who("B"), ttl=10)))
+
+
+def test_a_semaphore(cluster: Locks, woken: list[str]) -> None:
+    semaphores = Semaphores(cluster.connection, cluster.names, keeper=cluster.keeper)
+    held = [taken(semaphores.take("k", who(name), limit=2, ttl=10)) for name in "AB"]
+    for name in "CD":
+        refused(semaphores.take("k", who(name), limit=2, ttl=10))
+    assert [(hold.key, hold.owner) for hold in holds(semaphores)] == [("k", "A"), ("k", "B")]
+    assert [waiter.owner for waiter in line("k", semaphores)] == ["C", "D"]
+    assert semaphores.renew(held[0]) == frozenset()
+    assert semaphores.give(held[0]) == ("C",)
+    taken(semaphores.take("k", who("C"), limit=3, ttl=10))
+    assert woken == ["D"]
