@@ -123,6 +123,10 @@ class Deadlocks:
         chosen = next((ring for ring in rings if owner in ring), rings[0] if rings else None)
         return _ring(believed, chosen, owner) if chosen else None
 
+    def waits_of(self, owner: str) -> list[Wait]:
+        """What an owner stands in line for now, and cannot have."""
+        return self._waits_in_lines([owner])[owner]
+
     def tell(self, wait: Wait) -> None:
         """Have a process that blocks look again. A parked execution is woken by the caller, by `wait.wake`."""
         if wait.inbox:

@@ -14,6 +14,7 @@ from reactor_coord.operations.coordinating import (
     reset_line,
     skip_position,
 )
+from reactor_coord.operations.explaining import explain
 from reactor_coord.operations.verbs import cancel, resume, retry, start, undo
 from reactor_coord.storage.verbs import bind_verbs
 
@@ -21,6 +22,7 @@ __all__ = [
     "cancel",
     "clear_period",
     "drop_waiter",
+    "explain",
     "forget_slot",
     "release_key",
     "reset_line",

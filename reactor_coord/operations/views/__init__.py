@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .coordination import bucket, buckets, hold, holds, limits, line, lines, parks, slot, waiter, waiters
 from .details import allowed_verbs, detail, questions_of, trace_of, trace_rows, trace_views
-from .explaining import explain, span
+from .explaining import explain
 from .masking import mask_secrets
 from .outlines import definition_of, outline, reactors
 from .shapes import (
@@ -42,6 +42,7 @@ from .shapes import (
     short,
 )
 from .summaries import listing, listing_one, status_label, summary, wait_of
+from .words import span
 
 __all__ = [
     "BranchView",

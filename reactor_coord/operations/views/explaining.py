@@ -6,33 +6,9 @@ import datetime as dt
 
 from reactor_coord.engine.states import ExecutionStatus, ParkKind
 
-from .shapes import ExecutionSummary, FailureView, RollbackFailureView, WaitView, seconds_between
-
-
-def span(seconds: float | None) -> str:
-    """A length of time as people say it: `0.4 s`, `12 s`, `3 min 5 s`, `2 h 4 min`, `5 d 1 h`."""
-    if seconds is None:
-        return "-"
-    seconds = max(seconds, 0.0)
-    if seconds < 1:
-        return f"{round(seconds * 1000)} ms"
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    for small, small_name, large, large_name in ((1, "s", 60, "min"), (60, "min", 3600, "h"), (3600, "h", 86400, "d")):
-        following = {60: 3600, 3600: 86400, 86400: float("inf")}[large]
-        if seconds < large:
-            return f"{seconds / small:.0f} {small_name}"
-        if seconds < following:
-            whole, rest = divmod(int(seconds), large)
-            return f"{whole} {large_name} {rest // small} {small_name}" if rest // small else f"{whole} {large_name}"
-    return f"{seconds:.0f} s"
-
-
-def ordinal(place: int) -> str:
-    """`1st`, `2nd`, `3rd`, `11th`."""
-    if 10 <= place % 100 <= 20:
-        return f"{place}th"
-    return f"{place}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(place % 10, 'th') }"
+from . import particulars
+from .shapes import ExecutionSummary, FailureView, HolderView, RollbackFailureView, WaitView, seconds_between
+from .words import ordinal, span
 
 
 def explain(
@@ -47,10 +23,11 @@ def explain(
     """How this execution stands, in one sentence."""
     match summary.status:
         case ExecutionStatus.READY:
-            return "Ready: it runs as soon as a worker takes its message."
+            return _ready_words(summary)
         case ExecutionStatus.RUNNING:
             where = f" in step {' and '.join(running_steps)}" if running_steps else ""
-            return f"Running{where} for {span(seconds_between(summary.started_at, now))}."
+            blocks = particulars.of_running(summary.root)
+            return f"Running{where} for {span(seconds_between(summary.started_at, now))}{blocks}."
         case ExecutionStatus.PARKED | ExecutionStatus.PAUSED:
             return waiting_words(wait, now) if wait else "Parked."
         case ExecutionStatus.ROLLING_BACK:
@@ -58,7 +35,7 @@ def explain(
         case ExecutionStatus.COMPLETED:
             return f"Completed in {span(summary.duration)}."
         case ExecutionStatus.HALTED:
-            return f"Halted cleanly, nothing undone{_because(summary.reason)}."
+            return f"Halted cleanly, nothing undone{_because(_reason(summary))}."
         case ExecutionStatus.FAILED:
             rest = (
                 f"rollback incomplete: {', '.join(f'{each.step} ({each.reason or each.kind})' for each in rollback_failures)}"
@@ -76,18 +53,30 @@ def explain(
             return summary.status_label
 
 
+def _ready_words(summary: ExecutionSummary) -> str:
+    if summary.element_index is not None and summary.started_at is None:
+        return "Ready: it begins when its fan-out lets it, or as soon as a worker takes its message."
+    return "Ready: it runs as soon as a worker takes its message."
+
+
+def _reason(summary: ExecutionSummary) -> str:
+    more = particulars.of_reason(summary.id, summary.reason)
+    return f"{summary.reason}: {more}" if more else summary.reason
+
+
 def waiting_words(wait: WaitView, now: dt.datetime) -> str:
     """What a park waits for, who has it, how far in line, and when it looks again."""
     parts = [_waits_for(wait)]
     if _is_its_turn(wait):
         parts.append("it is its turn, as soon as a worker takes its message")
-    elif wait.holder is not None:
-        state = {"granted": "reserved for", "parked": "kept by"}.get(wait.holder.state, "held by")
-        lasting = f" for {span(seconds_between(wait.holder.since, now))}" if wait.holder.since else ""
-        parts.append(f"{state} {wait.holder.name}{lasting}")
-    if wait.place:
+    elif wait.holder is not None and wait.primitive in HELD:
+        parts.append(_holder_words(wait.holder, now))
+    elif wait.live and wait.primitive in HELD:
+        parts.append("nobody has it now")
+    parts += particulars.of_wait(wait, now)
+    if wait.place and wait.primitive in HELD:
         parts.append(f"{ordinal(wait.place)} in line" + (f" of {wait.waiting}" if wait.waiting else ""))
-    if wait.attempts:
+    if wait.attempts and wait.primitive in HELD:
         parts.append(f"refused {wait.attempts} time{'s' if wait.attempts != 1 else ''}")
     if wait.next_check is not None:
         left = (wait.next_check - now).total_seconds()
@@ -95,9 +84,22 @@ def waiting_words(wait: WaitView, now: dt.datetime) -> str:
     return "; ".join(parts) + "."
 
 
+HELD = frozenset({"lock", "semaphore"})
+"""What has holders and a line."""
+
+
+def _holder_words(holder: HolderView, now: dt.datetime) -> str:
+    state = {"granted": "reserved for", "parked": "kept by"}.get(holder.state, "held by")
+    lasting = f" for {span(seconds_between(holder.since, now))}" if holder.since else ""
+    fence = f" (fence {holder.fence})" if holder.fence else ""
+    return f"{state} {holder.name}{lasting}{fence}"
+
+
 def _next_words(wait: WaitView, left: float) -> str:
     if wait.primitive == "rate_limit" or wait.kind == ParkKind.RETRY:
         return f"its time comes in {span(left)}" if left > 0 else "its time has come"
+    if wait.kind == ParkKind.INTERRUPT:
+        return f"given up in {span(left)} if nobody answers" if left > 0 else "nobody answered in time"
     return f"looks again in {span(left)} unless woken" if left > 0 else "due to look again now"
 
 
@@ -114,6 +116,8 @@ def _waits_for(wait: WaitView) -> str:
         return f"Waiting for an answer{where}"
     if wait.kind in (ParkKind.RESULT, ParkKind.FAN_OUT):
         return f"Waiting for results{where}"
+    if wait.primitive == "ordered_lock":
+        return f"Waiting for its turn in {wait.key}{where}"
     return f"Waiting for {wait.primitive.replace('_', ' ') or 'a hold'} {wait.key}{where}"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from reactor_coord.coordination import inspect, ordered_lines, periods, rate_limits
+from reactor_coord.coordination import deadlocks, inspect, ordered_lines, periods, rate_limits
 from reactor_coord.coordination.ordered import LineView
 from reactor_coord.coordination.period import Mark
 from reactor_coord.coordination.rate_limit import LimitView
@@ -64,6 +64,30 @@ def hold(key: str, primitive: str, fence: int | None = None) -> HoldRow | None:
     view = inspect.look(key, primitive=primitive)
     rows = [_hold_row(each, view) for each in view.holds]
     return next((row for row in rows if row.fence == fence), rows[0] if rows else None)
+
+
+def holds_of(key: str, primitive: str) -> Live[HoldRow]:
+    """The live holds of one key."""
+
+    def read() -> list[HoldRow]:
+        view = inspect.look(key, primitive=primitive)
+        return [_hold_row(each, view) for each in view.holds]
+
+    return _live(read, LISTED)
+
+
+def blocked(owner: str) -> list[tuple[str, str, HolderView]]:
+    """What a process blocks for on behalf of this owner: primitive, key, and one who has it. Empty when Redis is away."""
+    try:
+        waits = deadlocks().waits_of(owner)
+    except CoordinationUnavailable:
+        return []
+    return [
+        (wait.primitive, wait.key, HolderView(each.owner, each.execution or each.owner, each.reactor, each.step))
+        for wait in waits
+        if wait.inbox
+        for each in wait.blockers[:1]
+    ]
 
 
 def waiters(limit: int = LISTED) -> Live[WaiterRow]:

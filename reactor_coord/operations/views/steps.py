@@ -50,7 +50,7 @@ def step_views(
     declared = dict(definition.steps) if definition is not None else {}
     depths = outlines.levels(declared) if definition is not None else {}
     names = [*declared, *(name for name in by_name if name not in declared)]
-    current = _current(definition, by_name) if of == ExecutionStatus.RUNNING else None
+    now_in = current(definition, by_name) if of == ExecutionStatus.RUNNING else None
     return tuple(
         _step_view(
             name,
@@ -62,7 +62,7 @@ def step_views(
             branches=tuple(branches.get(name, ())),
             total=totals.get(name, 0),
             of=of,
-            runs=name == current,
+            runs=name == now_in,
             question=questions.get(name),
             units=units.get(name),
         )
@@ -128,7 +128,7 @@ def _step_view(
     )
 
 
-def _current(definition: ReactorDefinition | None, runs: Mapping[str, StepRun]) -> str | None:
+def current(definition: ReactorDefinition | None, runs: Mapping[str, StepRun]) -> str | None:
     """The step a running execution is in: a step is written down when it ends, so only the plan knows the one that runs."""
     if definition is None:
         return None
