@@ -64,8 +64,8 @@ def wake_name(execution_id: str, queue: str) -> str:
 
 
 def wake(names: Iterable[str]) -> None:
-    """Send the messages of waiters that got a grant."""
-    for name in names:
+    """Send the messages of waiters that got a grant; an empty name is nobody's: a line that had no next."""
+    for name in filter(None, names):
         execution_id, _, queue = name.partition("@")
         probes.reached("wake.before_send")
         send(execution_id, queue or None)
