@@ -20,8 +20,8 @@ from reactor_coord.models import Execution
 if TYPE_CHECKING:
     from demo_project.demonstration.stage import Stage
 
-ORDERS = 30
-RETURNS = 30
+ORDERS = 20
+RETURNS = 40
 ITEMS = 2
 CUSTOMERS = 10
 WAREHOUSE = "north"

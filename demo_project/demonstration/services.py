@@ -18,7 +18,7 @@ from reactor_coord.testing.guard import Guard
 from reactor_coord.testing.servers import redis_server
 
 READY_SECONDS = 30.0
-END_SECONDS = 10.0
+END_SECONDS = 5.0
 
 
 class WorkerFailed(Exception):

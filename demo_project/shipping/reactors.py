@@ -50,7 +50,7 @@ class ReserveItem(Step):
     warehouse = Input(str)
     sku = Input(str)
     quantity = Input(int, ge=1)
-    pace = Input(float, default=0.02, ge=0, le=10)
+    pace = Input(float, default=0.08, ge=0, le=10)
 
     retry = Retry(max_attempts=5, backoff="exponential", base_delay=0.5, on=(ConnectionError,))
 
