@@ -151,7 +151,7 @@ class CollectInvoices(Step):
     def run(self) -> dict[str, Any]:
         orders = Order.objects.filter(customer=self.org)
         total: Decimal | None = orders.aggregate(total=Sum("total"))["total"]
-        return {"count": orders.count(), "total": total or Decimal(0)}
+        return {"count": orders.count(), "total": (total or Decimal(0)).quantize(Decimal("0.01"))}
 
 
 class SendReport(Step):
