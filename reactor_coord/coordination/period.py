@@ -57,10 +57,12 @@ def bucket_at(instant: datetime, every: str | float, timezone: str) -> Bucket:
 
 
 def _short(local: datetime, every: str) -> Bucket:
-    start = local.replace(minute=0 if every == "hour" else local.minute, second=0, microsecond=0)
-    seconds = 3600 if every == "hour" else 60
-    name = f"{start:%Y-%m-%dT%H:%M%z}"
-    return Bucket(f"{every}:{name}", start.astimezone(UTC) + timedelta(seconds=seconds))
+    """The offset is the instant's own: where clocks shift by half an hour, it may differ from that of the hour's start."""
+    inside = timedelta(minutes=local.minute if every == "hour" else 0, seconds=local.second)
+    length = timedelta(hours=1) if every == "hour" else timedelta(minutes=1)
+    clock = f"{local:%Y-%m-%dT%H}:{0 if every == 'hour' else local.minute:02}"
+    ends_at = local.astimezone(UTC).replace(microsecond=0) - inside + length
+    return Bucket(f"{every}:{clock}{local:%z}", ends_at)
 
 
 def _day(start: datetime) -> tuple[datetime, str]:
