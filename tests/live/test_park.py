@@ -216,6 +216,7 @@ def test_seen_03_a_parked_execution_has_not_failed(shared_worker: LiveWorker, re
         assert held.owner in parked.waiting_on["holder"]
         assert step_run(handle, "charge").status == "waiting"
         assert not {"failed", "step_failed", "rolling_back"} & set(kinds(handle))
+    assert handle.wait(5).succeeded
 
 
 def test_seen_04_the_read_model_says_where_it_waits(shared_worker: LiveWorker, recorder: Recorder) -> None:

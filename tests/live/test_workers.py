@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from typing import Any
@@ -157,6 +159,25 @@ def test_b091_what_waits_survives_every_way_to_end_a_worker(live_worker: StartWo
     outcomes = wait_all(handles, 40)
     assert all(outcome.succeeded for outcome in outcomes)
     assert recorder.count("run charge") == 12 + 2 * 12
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])
+def test_b091_a_worker_that_is_told_to_end_in_mid_body(
+    live_worker: StartWorker, recorder: Recorder, number: signal.Signals
+) -> None:
+    """TERM lets the step, and what follows it, end; QUIT does not, and the step is repeated. Either way it completes."""
+    worker = live_worker(concurrency=1, settings={"REACTOR_COORD": SETTINGS})
+    handle = Chain.enqueue(seconds=0.4)
+    recorder.wait_for("run c2")
+    os.kill(worker.pid, number)
+    worker.wait()
+    if handle.status != "completed":
+        live_worker(settings={"REACTOR_COORD": SETTINGS})
+    outcome = handle.wait(15)
+    assert outcome.succeeded
+    repeated = recorder.count("run c2") - 1
+    assert repeated == (number == signal.SIGQUIT)
+    assert [recorder.count(f"run c{each}") for each in (1, 3, 4, 5, 6)] == [1] * 5
 
 
 @pytest.mark.parametrize("age", [0, 60, None])
