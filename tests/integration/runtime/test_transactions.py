@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from reactor_coord.errors import NotRunnable
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.testing import faults
 from reactor_coord.testing.recorder import Recorder, client, current
-from tests.integration.runtime.support import Background, eventually, failure, row, runs, told, trace
+from tests.integration.runtime.support import Background, at_once, eventually, failure, row, runs, told, trace
 from tests.live.models import Posting
 from tests.live.reactors import Named, Patient, Single, Work
 
@@ -233,6 +234,17 @@ def test_the_same_idempotency_key_is_one_execution(reactor_dispatches: Any, reco
     assert outcome.execution.pk == first.id
     assert outcome.succeeded
     assert recorder.count("run charge") == 1
+
+
+def test_starts_with_one_idempotency_key_at_once_are_one_execution(reactor_dispatches: Any, recorder: Recorder) -> None:
+    once = Patient.options(idempotency_key="once")
+    outcomes = at_once(*[partial(once.run, key="k", seconds=0.1) for _ in range(6)])
+    assert len({outcome.execution.pk for outcome in outcomes}) == 1
+    assert {outcome.status for outcome in outcomes} <= {"running", "completed"}
+    assert recorder.count("run charge") == 1
+    handles = at_once(*[partial(Patient.options(idempotency_key="twice").enqueue, key="k") for _ in range(6)])
+    assert sum(handle.created for handle in handles) == 1
+    assert len(reactor_dispatches.ids) == 1
 
 
 def test_an_atomic_step_whose_lock_was_lost_commits_nothing(recorder: Recorder) -> None:
