@@ -20,13 +20,14 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from reactor_coord import operations
-from reactor_coord.errors import ReactorCoordError
+from reactor_coord.errors import InputValidationError, ReactorCoordError
 from reactor_coord.models import Execution
 from reactor_coord.operations import views
 from reactor_coord.templatetags.reactor_coord_admin import rc_ago, rc_badge, rc_span
 
+from .answering import AnswerForm
 from .coordination import CoordinationPages
-from .filters import ReactorFilter, RollbackFilter
+from .filters import BelongingFilter, ReactorFilter, RollbackFilter
 from .forms import ReasonForm
 from .picture import draw
 
@@ -55,7 +56,14 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
     """See the module."""
 
     list_display = ("short_id", "reactor_name", "state", "waits_on", "age", "lasted")
-    list_filter = ("status", ReactorFilter, RollbackFilter, "mode", ("created_at", admin.DateFieldListFilter))
+    list_filter = (
+        "status",
+        BelongingFilter,
+        ReactorFilter,
+        RollbackFilter,
+        "mode",
+        ("created_at", admin.DateFieldListFilter),
+    )
     search_fields = ("idempotency_key__exact",)
     search_help_text = "An id, the end of one, or an idempotency key"
     show_full_result_count = False
@@ -81,7 +89,7 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
     # --- the list
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Execution]:
-        return views.listing(super().get_queryset(request))
+        return views.listing(super().get_queryset(request), started_only=False)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Execution], search_term: str
@@ -100,7 +108,13 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
 
     @admin.display(description="execution", ordering="id")
     def short_id(self, row: Execution) -> SafeString:
-        return format_html('<code title="{}">{}</code>', row.pk, views.short(str(row.pk)))
+        code = format_html('<code title="{}">{}</code>', row.pk, views.short(str(row.pk)))
+        if row.parent_id is None:
+            return code
+        place = f"{row.parent_step}[{row.element_index}]" if row.element_index is not None else row.parent_step
+        return format_html(
+            '{} <small class="rc-quiet-text">{} of {}</small>', code, place, views.short(str(row.parent_id))
+        )
 
     @admin.display(description="reactor", ordering="reactor")
     def reactor_name(self, row: Execution) -> SafeString:
@@ -154,8 +168,9 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
             "detail": detail,
             "summary": detail.summary,
             "picture": draw(detail.steps),
+            "may_operate": may,
             "buttons": [
-                (name, VERBS[name][0], reverse("admin:reactor_coord_execution_act", args=[row.pk, name]))
+                (name, _button(name, detail), reverse("admin:reactor_coord_execution_act", args=[row.pk, name]))
                 for name in offered
             ],
             **(extra_context or {}),
@@ -173,6 +188,9 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
         if request.method not in ("GET", "HEAD", "POST"):
             return HttpResponseNotAllowed(["GET", "POST"])
         back = reverse("admin:reactor_coord_execution_change", args=[row.pk])
+        questions = views.questions_of(row) if verb == "resume" else ()
+        if questions:
+            return self._answer_view(request, row, questions)
         form = ReasonForm(request.POST if request.method == "POST" else None)
         if request.method == "POST" and form.is_valid():
             started = self._act(request, row, verb, form.cleaned_data["reason"])
@@ -195,6 +213,45 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
             "back": back,
         }
         return TemplateResponse(request, "reactor_coord/admin/confirm_act.html", context)
+
+    def _answer_view(
+        self, request: HttpRequest, row: Execution, questions: tuple[views.QuestionView, ...]
+    ) -> HttpResponse:
+        """The form of one question; with several open, `step` says which."""
+        asked = request.POST.get("step") or request.GET.get("step") or ""
+        question = next((each for each in questions if each.step == asked), questions[0])
+        back = reverse("admin:reactor_coord_execution_change", args=[row.pk])
+        form = AnswerForm(question, request.POST if request.method == "POST" else None)
+        if request.method == "POST" and form.is_valid() and self._answer(request, row, form):
+            return HttpResponseRedirect(back)
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "media": self.media,
+            "title": f"Answer {question.step}",
+            "object": row,
+            "summary": views.summary(row),
+            "question": question,
+            "others": [each for each in questions if each.step != question.step],
+            "form": form,
+            "back": back,
+        }
+        return TemplateResponse(request, "reactor_coord/admin/answer.html", context)
+
+    def _answer(self, request: HttpRequest, row: Execution, form: AnswerForm) -> bool:
+        """Whether there is nothing left to say here: it was taken, or can no longer be."""
+        reason, step = form.cleaned_data["reason"], form.question.step
+        try:
+            operations.resume(row, payload=form.payload(), step=step, reason=reason, actor=str(request.user))
+        except InputValidationError as error:
+            form.refuse(error.fields)
+            return False
+        except ReactorCoordError as error:
+            self.message_user(request, views.mask_secrets(str(error)), messages.ERROR)
+            return True
+        self.log_change(request, row, f"Answer to {step}{': ' + reason if reason else ''}")
+        self.message_user(request, f"The answer to {step} was taken; it goes on.", messages.SUCCESS)
+        return True
 
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
@@ -223,6 +280,10 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
         self.log_change(request, row, f"{VERBS[verb][0]}: {reason}")
         self.message_user(request, f"{VERBS[verb][0]} was accepted.", messages.SUCCESS)
         return getattr(done, "id", None)
+
+
+def _button(verb: str, detail: views.ExecutionDetail) -> str:
+    return "Answer" if verb == "resume" and detail.questions else VERBS[verb][0]
 
 
 def _before_catch_all(standard: list[URLPattern], ours: URLPattern) -> list[URLPattern]:

@@ -54,8 +54,11 @@ class ExecutionViewSet(OperatorViewSet):
 
     @extend_schema(tags=_TAGS, responses=serializers.Summary(many=True), summary="List executions, newest first")
     def list(self, request: Request) -> Response:
-        """Root executions, without payloads. What one waits on is as last recorded; its own page asks Redis."""
-        rows = self.filter_queryset(views.listing(self.get_queryset()))
+        """Without payloads, and unless asked otherwise only those that somebody started: not what they composed or dispatched.
+
+        What one waits on is as last recorded; its own page asks Redis.
+        """
+        rows = self.filter_queryset(views.listing(self.get_queryset(), started_only=False))
         page = self.paginate_queryset(rows) or ()
         return self.get_paginated_response(serializers.Summary([views.summary(row) for row in page], many=True).data)
 

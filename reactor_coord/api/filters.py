@@ -29,9 +29,26 @@ class ExecutionFilter(django_filters.FilterSet):
     )
     created_before = django_filters.IsoDateTimeFilter(field_name="created_at", lookup_expr="lt", label="Created before")
 
+    roots_only = django_filters.BooleanFilter(
+        method="by_belonging", label="Only what somebody started: true, unless `parent` is given"
+    )
+    parent = django_filters.UUIDFilter(field_name="parent_id", label="What this execution composed or dispatched")
+    parent_step = django_filters.CharFilter(field_name="parent_step", label="And at which step")
+
     class Meta:
         model = Execution
         fields: list[str] = []
+
+    def filter_queryset(self, queryset: QuerySet[Execution]) -> QuerySet[Execution]:
+        """Without a word about it, what others composed or dispatched is left out."""
+        found: QuerySet[Execution] = super().filter_queryset(queryset)
+        asked = self.form.cleaned_data
+        is_narrow = asked["roots_only"] is not None or asked["parent"] is not None
+        return found if is_narrow else found.filter(parent__isnull=True)
+
+    def by_belonging(self, queryset: QuerySet[Execution], name: str, value: bool) -> QuerySet[Execution]:
+        """Both ways: false is all of them."""
+        return queryset.filter(parent__isnull=True) if value else queryset
 
     def by_reactor(self, queryset: QuerySet[Execution], name: str, value: str) -> QuerySet[Execution]:
         """By dotted path, or by the class's own name."""

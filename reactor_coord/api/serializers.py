@@ -74,7 +74,9 @@ class Summary(Named):
     reason = serializers.CharField(allow_blank=True)
     waits_on = Wait(allow_null=True)
     root = serializers.CharField()  # type: ignore[assignment]
-    parent = serializers.CharField(allow_blank=True)  # type: ignore[assignment]
+    parent = serializers.CharField(allow_blank=True, help_text="Who composed or dispatched it.")  # type: ignore[assignment]
+    parent_step = serializers.CharField(allow_blank=True)
+    element_index = serializers.IntegerField(allow_null=True)
     created_at = serializers.DateTimeField(allow_null=True)
     started_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
@@ -123,6 +125,55 @@ class Failure(Named):
     arguments = serializers.JSONField(allow_null=True)
 
 
+class AnswerField(Named):
+    """One value that an answer has."""
+
+    name = serializers.CharField()
+    type = serializers.CharField()
+    required = serializers.BooleanField()  # type: ignore[assignment]
+    redact = serializers.BooleanField(help_text="Not shown again once it is answered.")
+    help = serializers.CharField(allow_blank=True)
+    schema = serializers.JSONField(help_text="Its JSON Schema.")
+
+
+class Question(Named):
+    """What a paused execution asks."""
+
+    step = serializers.CharField()
+    execution = serializers.UUIDField(help_text="The one of the tree that asks.")
+    reactor = serializers.CharField()
+    correlation_id = serializers.CharField()
+    since = serializers.DateTimeField(allow_null=True)
+    until = serializers.DateTimeField(allow_null=True, help_text="Null: until it is answered.")
+    fields = AnswerField(many=True, help_text="The shape of its answer; empty: any JSON.")  # type: ignore[assignment]
+
+
+class Unit(Named):
+    """One execution that a step handed to a worker of its own."""
+
+    id = serializers.UUIDField()
+    label = serializers.CharField()  # type: ignore[assignment]
+    status = serializers.CharField()
+    status_label = serializers.CharField()
+    element_index = serializers.IntegerField(allow_null=True)
+    reason = serializers.CharField(allow_blank=True)
+
+
+class Units(Named):
+    """What a step handed off. Of a fan-out only the elements that need a look are listed; `?parent=` lists them all."""
+
+    total = serializers.IntegerField()
+    done = serializers.IntegerField()
+    counts = serializers.SerializerMethodField()
+    is_fan_out = serializers.BooleanField()
+    shown = Unit(many=True)
+
+    @extend_schema_field(serializers.DictField(child=serializers.IntegerField()))
+    def get_counts(self, units: Any) -> dict[str, int]:
+        """How many are in which status."""
+        return dict(units.counts)
+
+
 class Step(Named):
     """One step, begun or not."""
 
@@ -147,6 +198,8 @@ class Step(Named):
     duration = serializers.FloatField(allow_null=True, help_text="Seconds.")
     branches = serializers.SerializerMethodField()
     branches_total = serializers.IntegerField()
+    question = Question(allow_null=True)
+    units = Units(allow_null=True)
 
     @extend_schema_field(lazy_serializer(f"{_MODULE}.Branch")(many=True))
     def get_branches(self, step: StepView) -> Any:
@@ -200,6 +253,7 @@ class Detail(Named):
     failure = Failure(allow_null=True)
     rollback_failures = RollbackFailure(many=True)
     waits_on = Wait(allow_null=True)
+    questions = Question(many=True, help_text="What it asks now, composed executions included.")
     coordination = Coordination(many=True, help_text="Of the reactor as a whole.")
     steps = Step(many=True)
     steps_hidden = serializers.IntegerField()
@@ -232,6 +286,8 @@ class Hold(Named):
     fence = serializers.IntegerField(help_text="Name it to release this hold and no other.")
     count = serializers.IntegerField()
     waiting = serializers.IntegerField()
+    slots_used = serializers.IntegerField(allow_null=True, help_text="Of a semaphore, by all its holders.")
+    limit = serializers.IntegerField(allow_null=True, help_text="Of a semaphore, as last asked for.")
 
 
 class Waiter(Named):
@@ -246,6 +302,73 @@ class Waiter(Named):
     step = serializers.CharField(allow_blank=True)
     since = serializers.DateTimeField(allow_null=True)
     kind = serializers.CharField(help_text="parked (woken by a message) or blocking (a process that stands there).")
+    priority = serializers.IntegerField()
+    ticket = serializers.IntegerField(help_text="Name it to drop this waiter and no other.")
+
+
+class RateWindow(Named):
+    """One window of a rate limit."""
+
+    limit = serializers.IntegerField()
+    seconds = serializers.FloatField()
+    count = serializers.IntegerField(help_text="Starts counted in it now, those planned in it included.")
+    ends_at = serializers.DateTimeField(allow_null=True, help_text="Of a fixed window.")
+
+
+class PlannedSlot(Named):
+    """One start to come."""
+
+    who = serializers.CharField(help_text="Name it, with `at`, to forget this slot.")
+    execution = serializers.CharField(allow_blank=True)
+    step = serializers.CharField(allow_blank=True)
+    at = serializers.FloatField(help_text="Unix seconds.")
+    due = serializers.DateTimeField(allow_null=True)
+
+
+class RateLimit(Named):
+    """One rate limit of which something is left."""
+
+    key = serializers.CharField()
+    algorithm = serializers.CharField()
+    windows = RateWindow(many=True)
+    planned = PlannedSlot(many=True, help_text="The soonest.")
+    planned_total = serializers.IntegerField()
+
+
+class Bucket(Named):
+    """One marked bucket of a period."""
+
+    key = serializers.CharField()
+    bucket = serializers.CharField()
+    by = serializers.CharField(help_text="The execution that ran in it.")
+    since = serializers.DateTimeField(allow_null=True)
+    until = serializers.DateTimeField(allow_null=True, help_text="Until then a second run is skipped.")
+
+
+class Position(Named):
+    """One position that has not passed."""
+
+    position = serializers.IntegerField()
+    state = serializers.CharField(help_text="waiting, running or paused.")
+    execution = serializers.CharField(allow_blank=True)
+    reactor = serializers.CharField(allow_blank=True)
+    step = serializers.CharField(allow_blank=True)
+    passed_over = serializers.DateTimeField(
+        allow_null=True, help_text="Once it is its turn, and without a sign of life."
+    )
+
+
+class OrderedLine(Named):
+    """One ordered line somebody is in."""
+
+    key = serializers.CharField()
+    epoch = serializers.IntegerField(help_text="Name it to act on this line, and not on one that began since.")
+    next = serializers.IntegerField()
+    last_completed = serializers.IntegerField()
+    last_given = serializers.IntegerField()
+    first_failed = serializers.IntegerField(help_text="0 while none failed.")
+    waiting = serializers.IntegerField(help_text="How many have not passed.")
+    in_flight = Position(many=True, help_text="The first of them.")
 
 
 class Park(Named):
@@ -295,15 +418,71 @@ class Payload(Reason):
     """The answer to an interrupt; nothing for a run that was aborted."""
 
     payload = serializers.JSONField(required=False, allow_null=True, default=None)
+    step = serializers.CharField(
+        required=False,
+        allow_null=True,
+        default=None,
+        max_length=255,
+        help_text="Which question, where several are open.",
+    )
 
 
-class Release(Named):
+class _Why(Named):
+    """An act on coordination has a reason."""
+
+    reason = serializers.CharField(max_length=500)
+
+
+def _key() -> serializers.CharField:
+    """As it is: a key may begin or end with a space."""
+    return serializers.CharField(trim_whitespace=False)
+
+
+class Release(_Why):
     """Which hold to release: only if `fence` is still its fence."""
 
-    key = serializers.CharField()
+    key = _key()
     primitive = serializers.CharField(required=False, default="lock")
     fence = serializers.IntegerField(min_value=1)
-    reason = serializers.CharField(max_length=500)
+
+
+class Drop(_Why):
+    """Which waiter to drop: only if that ticket still stands in line."""
+
+    key = _key()
+    primitive = serializers.CharField(required=False, default="lock")
+    ticket = serializers.IntegerField(min_value=1)
+
+
+class Skip(_Why):
+    """Which position to skip: only if it has not passed, and the line is still that one."""
+
+    key = _key()
+    position = serializers.IntegerField(min_value=1)
+    epoch = serializers.IntegerField(min_value=1)
+
+
+class Reset(_Why):
+    """Which line to begin afresh: only if it is still that one."""
+
+    key = _key()
+    epoch = serializers.IntegerField(min_value=1)
+
+
+class Clear(_Why):
+    """Which bucket to free: only if its mark is still that one's."""
+
+    key = _key()
+    bucket = serializers.CharField()
+    by = serializers.CharField()
+
+
+class Forget(_Why):
+    """Which planned slot to give back: only if it is still at that time."""
+
+    key = _key()
+    who = serializers.CharField()
+    at = serializers.FloatField()
 
 
 class Released(Named):
@@ -312,6 +491,13 @@ class Released(Named):
     key = serializers.CharField()
     fence = serializers.IntegerField()
     released = serializers.BooleanField()
+
+
+class Done(Named):
+    """What was done, to what."""
+
+    key = serializers.CharField()
+    done = serializers.CharField(help_text="drop, skip, reset, clear or forget.")
 
 
 class Problem(Named):

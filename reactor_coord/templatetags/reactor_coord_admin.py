@@ -65,6 +65,12 @@ def rc_tone(word: Any) -> str:
     return _TONES.get(str(word), "quiet")
 
 
+@register.filter
+def rc_words(word: Any) -> str:
+    """A status as people read it: `rolling back`."""
+    return str(word).replace("_", " ")
+
+
 @register.simple_tag
 def rc_badge(word: Any, label: Any = "") -> SafeString:
     """A status as a small coloured word."""

@@ -1,14 +1,15 @@
-"""`manage.py coordination`: what is held, who waits, what stepped aside; and releasing one key after asking."""
+"""`manage.py coordination`: all five primitives as they are now and what stepped aside; the acts are in `coordinating`."""
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 
-from reactor_coord import operations
+from reactor_coord.management import coordinating
 from reactor_coord.management.command import OperatorCommand, as_json
 from reactor_coord.management.console import Console
 from reactor_coord.operations import views
@@ -17,24 +18,19 @@ from reactor_coord.operations import views
 class Command(OperatorCommand):
     """See the module."""
 
-    help = "Show held locks, waiting executions and parks; --release KEY frees one after asking."
+    help = "Show holds, lines, limits, periods, ordered lines and parks; or act on one of them after asking."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--watch", nargs="?", type=float, const=1.0, metavar="SECONDS", help="Again and again, until Ctrl-C."
         )
-        parser.add_argument("--release", metavar="KEY", help="Release the hold of this key, after showing who has it.")
-        parser.add_argument("--primitive", default="lock", help="Of the key to release.")
-        parser.add_argument("--fence", type=int, help="Release it only if this is still its fence.")
-        parser.add_argument("--reason", default="", help="Why, for the trace.")
-        parser.add_argument(
-            "--yes", action="store_true", help="Do not ask; needs --fence, so that it frees what was looked at."
-        )
+        coordinating.add_arguments(parser)
         parser.add_argument("--json", action="store_true", help="As JSON, for a program.")
 
     def perform(self, console: Console, **options: Any) -> None:
-        if options["release"]:
-            self._release(console, options)
+        act = coordinating.asked_for(options)
+        if act is not None:
+            coordinating.perform(act, console, options)
             return
         if options["watch"] is None:
             if not self._show(console, as_document=options["json"]):
@@ -46,106 +42,156 @@ class Command(OperatorCommand):
             time.sleep(max(options["watch"], 0.2))
 
     def _show(self, console: Console, *, as_document: bool) -> bool:
-        holds, waiters, parks = views.holds(), views.waiters(), views.parks()
-        notice = holds.notice or waiters.notice
+        shown: dict[str, views.Live[Any]] = {
+            "holds": views.holds(),
+            "waiters": views.waiters(),
+            "lines": views.lines(),
+            "limits": views.limits(),
+            "periods": views.buckets(),
+            "parks": views.parks(),
+        }
+        notice = next((each.notice for each in shown.values() if each.notice), "")
         if as_document:
-            console.json(
-                {
-                    "notice": notice,
-                    "holds": as_json(holds.rows),
-                    "waiters": as_json(waiters.rows),
-                    "parks": as_json(parks.rows),
-                }
-            )
+            console.json({"notice": notice, **{name: as_json(found.rows) for name, found in shown.items()}})
             return not notice
         now = timezone.now()
         if notice:
             console.line(notice, style="red")
-        console.heading(f"Held ({len(holds.rows)}{'+' if holds.truncated else ''})")
-        console.table(
-            ("key", "primitive", "holder", "state", "since", "lease left", "fence", "count", "waiting"),
-            [
-                (
-                    h.key,
-                    h.primitive,
-                    h.holder,
-                    h.state,
-                    _ago(h.since, now),
-                    views.span(h.lease_left),
-                    h.fence,
-                    h.count,
-                    h.waiting or "",
-                )
-                for h in holds.rows
-            ],
-            empty="not known" if notice else "nothing is held",
-        )
-        console.heading(f"In line ({len(waiters.rows)}{'+' if waiters.truncated else ''})")
-        console.table(
-            ("key", "place", "who", "step", "since", "how"),
-            [
-                (
-                    w.key,
-                    w.place,
-                    f"{w.reactor} {views.short(w.execution or w.owner)}".strip(),
-                    w.step,
-                    _ago(w.since, now),
-                    w.kind,
-                )
-                for w in waiters.rows
-            ],
-            empty="not known" if notice else "nobody waits",
-        )
-        console.heading(f"Stepped aside ({len(parks.rows)}{'+' if parks.truncated else ''})")
-        console.table(
-            ("execution", "why", "step", "key", "holder", "place", "attempts", "since", "next check"),
-            [
-                (
-                    f"{p.label} {views.short(p.execution)}",
-                    p.wait.kind,
-                    p.wait.path or p.wait.step,
-                    p.wait.key,
-                    p.wait.holder.name if p.wait.holder else "",
-                    p.wait.place or "",
-                    p.wait.attempts,
-                    _ago(p.wait.since, now),
-                    _in(p.wait.next_check, now),
-                )
-                for p in parks.rows
-            ],
-            empty="nothing is parked",
-        )
+        _show_holds(console, shown["holds"], now, notice)
+        _show_waiters(console, shown["waiters"], now, notice)
+        _show_lines(console, shown["lines"], now)
+        _show_limits(console, shown["limits"], now)
+        _show_periods(console, shown["periods"], now)
+        _show_parks(console, shown["parks"], now)
         return not notice
 
-    def _release(self, console: Console, options: dict[str, Any]) -> None:
-        key, primitive = options["release"], options["primitive"]
-        if options["yes"] and options["fence"] is None:
-            raise CommandError("--yes needs --fence: without asking, only the hold that was looked at may be released.")
-        hold = views.hold(key, primitive, options["fence"])
-        if hold is None:
-            raise CommandError(f"Nobody holds the {primitive} {key}. `manage.py coordination` lists what is held.")
-        fence = hold.fence if options["fence"] is None else options["fence"]
-        if fence != hold.fence:
-            raise CommandError(
-                f"Owner changed: {key} is held by {hold.holder} now, with fence {hold.fence}, not {fence}. Nothing released."
+
+def _heading(console: Console, words: str, found: views.Live[Any]) -> None:
+    console.heading(f"{words} ({len(found.rows)}{'+' if found.truncated else ''})")
+
+
+def _show_holds(console: Console, found: views.Live[views.HoldRow], now: dt.datetime, notice: str) -> None:
+    _heading(console, "Held", found)
+    console.table(
+        ("key", "primitive", "holder", "state", "since", "lease left", "fence", "count", "slots", "waiting"),
+        [
+            (
+                each.key,
+                each.primitive,
+                each.holder,
+                each.state,
+                _ago(each.since, now),
+                views.span(each.lease_left),
+                each.fence,
+                each.count,
+                f"{each.slots_used} of {each.limit or '?'}" if each.slots_used is not None else "",
+                each.waiting or "",
             )
-        if not options["yes"]:
-            console.line(
-                f"{primitive} {key} is {hold.state} by {hold.holder}, {_ago(hold.since, timezone.now())}, "
-                f"fence {hold.fence}, {hold.waiting} waiting."
+            for each in found.rows
+        ],
+        empty="not known" if notice else "nothing is held",
+    )
+
+
+def _show_waiters(console: Console, found: views.Live[views.WaiterRow], now: dt.datetime, notice: str) -> None:
+    _heading(console, "In line", found)
+    console.table(
+        ("key", "primitive", "place", "priority", "who", "step", "since", "how", "ticket"),
+        [
+            (
+                each.key,
+                each.primitive,
+                each.place,
+                each.priority or "",
+                f"{each.reactor} {views.short(each.execution or each.owner)}".strip(),
+                each.step,
+                _ago(each.since, now),
+                each.kind,
+                each.ticket,
             )
-            console.line("If its body still runs, another may run beside it from now on.")
-            if input("Release it? Type the key to confirm: ").strip() != key:
-                raise CommandError("Not released.")
-        reason = options["reason"]
-        if not operations.release_key(
-            key, fence=fence, primitive=primitive, reason=reason, actor="manage.py coordination"
-        ):
-            raise CommandError(f"Owner changed: {key} was given back meanwhile. Nothing released.")
-        if options["json"]:
-            console.json({"key": key, "primitive": primitive, "fence": fence, "released": True})
-        else:
-            console.line(f"Released {key}; whoever is next in line has been woken.")
+            for each in found.rows
+        ],
+        empty="not known" if notice else "nobody waits",
+    )
+
+
+def _show_lines(console: Console, found: views.Live[views.LineRow], now: dt.datetime) -> None:
+    if not found.rows:
+        return
+    _heading(console, "Ordered lines", found)
+    for line in found.rows:
+        failed = f", first failed {line.first_failed}" if line.first_failed else ""
+        console.line(
+            f"{line.key}: next {line.next}, last completed {line.last_completed}, {line.waiting} in flight{failed} "
+            f"(epoch {line.epoch})"
+        )
+        console.table(
+            ("position", "who", "state", "passed over"),
+            [
+                (
+                    each.position,
+                    each.name,
+                    each.state,
+                    _in(each.passed_over, now) if each.position == line.next else "",
+                )
+                for each in line.in_flight
+            ],
+        )
+
+
+def _show_limits(console: Console, found: views.Live[views.LimitRow], now: dt.datetime) -> None:
+    if not found.rows:
+        return
+    _heading(console, "Rate limits", found)
+    console.table(
+        ("key", "windows", "planned", "next"),
+        [
+            (
+                each.key,
+                ", ".join(f"{one.count} of {one.limit} in {views.span(one.seconds)}" for one in each.windows),
+                each.planned_total or "",
+                f"{views.short(each.planned[0].execution or each.planned[0].who)} {_in(each.planned[0].due, now)}"
+                if each.planned
+                else "",
+            )
+            for each in found.rows
+        ],
+    )
+
+
+def _show_periods(console: Console, found: views.Live[views.BucketRow], now: dt.datetime) -> None:
+    if not found.rows:
+        return
+    _heading(console, "Periods", found)
+    console.table(
+        ("key", "bucket", "run by", "marked", "until"),
+        [
+            (each.key, each.bucket, views.short(each.by), _ago(each.since, now), _in(each.until, now))
+            for each in found.rows
+        ],
+    )
+
+
+def _show_parks(console: Console, found: views.Live[views.ParkRow], now: dt.datetime) -> None:
+    _heading(console, "Stepped aside", found)
+    console.table(
+        ("execution", "why", "step", "key", "holder", "place", "attempts", "since", "next check"),
+        [
+            (
+                f"{each.label} {views.short(each.execution)}",
+                each.wait.kind,
+                each.wait.path or each.wait.step,
+                each.wait.key,
+                each.wait.holder.name if each.wait.holder else "",
+                each.wait.place or "",
+                each.wait.attempts,
+                _ago(each.wait.since, now),
+                _in(each.wait.next_check, now),
+            )
+            for each in found.rows
+        ],
+        empty="nothing is parked",
+    )
 
 
 def _ago(moment: Any, now: Any) -> str:

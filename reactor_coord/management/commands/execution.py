@@ -23,6 +23,7 @@ class Command(OperatorCommand):
         parser.add_argument("verb", choices=("retry", "resume", "undo", "cancel"))
         parser.add_argument("--from-step", help="retry: from this step on.")
         parser.add_argument("--payload", help="resume: the answer, as JSON.")
+        parser.add_argument("--step", help="resume: which question, where several are open.")
         parser.add_argument("--reason", default="", help="Why, for the trace.")
         parser.add_argument("--json", action="store_true", help="As JSON, for a program.")
 
@@ -44,9 +45,10 @@ class Command(OperatorCommand):
 def _details(verb: str, options: dict[str, Any]) -> dict[str, Any]:
     if verb == "retry":
         return {"from_step": options["from_step"]}
-    if verb == "resume" and options["payload"] is not None:
-        try:
-            return {"payload": json.loads(options["payload"])}
-        except ValueError as error:
-            raise CommandError(f"--payload is not JSON: {error}") from error
-    return {}
+    if verb != "resume":
+        return {}
+    try:
+        payload = None if options["payload"] is None else json.loads(options["payload"])
+    except ValueError as error:
+        raise CommandError(f"--payload is not JSON: {error}") from error
+    return {"payload": payload, "step": options["step"]}

@@ -28,6 +28,8 @@ class Command(OperatorCommand):
         parser.add_argument("--reactor", help="Dotted path, or class name.")
         parser.add_argument("--waiting-key", help="Those that wait for this key.")
         parser.add_argument("--idempotency-key")
+        parser.add_argument("--all", action="store_true", help="Also what others composed or dispatched.")
+        parser.add_argument("--parent", help="What this execution composed or dispatched.")
         parser.add_argument("--limit", type=int, default=30)
         parser.add_argument("--json", action="store_true", help="As JSON, for a program.")
 
@@ -38,7 +40,10 @@ class Command(OperatorCommand):
             self._show_list(console, options)
 
     def _show_list(self, console: Console, options: dict[str, Any]) -> None:
-        rows = views.listing()
+        parent = find_execution(options["parent"]) if options["parent"] else None
+        rows = views.listing(started_only=not options["all"] and parent is None)
+        if parent is not None:
+            rows = rows.filter(parent_id=parent.pk)
         if options["status"]:
             rows = rows.filter(status__in=options["status"])
         if options["reactor"]:
@@ -83,6 +88,13 @@ class Command(OperatorCommand):
             console.line(detail.notice, style="yellow")
         if detail.definition_missing:
             console.line(f"Definition missing: this code has no reactor {summary.reactor}.", style="yellow")
+        if summary.parent:
+            console.line(f"part of {summary.parent}, at step {summary.parent_step}")
+        for question in detail.questions:
+            until = f", until {question.until.isoformat()}" if question.until else ""
+            console.line(
+                f"asks at {question.step} for {question.correlation_id}{until}: {question.shape or 'any JSON'}"
+            )
         console.heading("Steps")
         _show_steps(console, detail.steps, "")
         if detail.coordination:
@@ -131,10 +143,22 @@ def _collect(rows: list[tuple[Any, ...]], steps: tuple[views.StepView, ...], ind
                 remark,
             )
         )
+        if step.units is not None:
+            rows += [(f"{indent}  {words}", "", "", "", "", "", "") for words in _units(step.units)]
         for branch in step.branches:
             _collect(rows, branch.steps, f"{indent}  ")
         if step.branches_total > len(step.branches):
             rows.append((f"{indent}  … {step.branches_total - len(step.branches)} more", "", "", "", "", "", ""))
+
+
+def _units(units: views.UnitsView) -> list[str]:
+    """What a step handed off: a fan-out in numbers, and each unit that is worth a look."""
+    counted = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in units.counts)
+    words = [f"{units.done} of {units.total} over: {counted}"] if units.is_fan_out else []
+    for each in units.shown:
+        number = f"[{each.element_index}]" if each.element_index is not None else ""
+        words.append(f"{each.label}{number} {views.short(each.id)} {each.status_label}")
+    return words
 
 
 def _coordination(each: views.CoordinationView) -> str:

@@ -10,9 +10,12 @@ from datetime import timedelta
 from typing import Any
 
 from reactor_coord.declare.definition import StepDefinition
+from reactor_coord.declare.inputs import NO_DEFAULT
 from reactor_coord.declare.payload import Payload
 from reactor_coord.engine.states import ExecutionStatus, StepStatus
+from reactor_coord.errors import CodecError
 from reactor_coord.models import Execution, StepRun
+from reactor_coord.storage import codec
 
 from .shapes import FieldView, QuestionView
 
@@ -43,15 +46,23 @@ def _fields(payload: Payload) -> Iterator[FieldView]:
         for name, each in payload.schema.fields.items():
             schema = each.json_schema()
             words = str(schema.get("description") or "")
-            yield FieldView(name, each.type_label, each.required, each.redact, words, schema)
+            initial = None if each.default is NO_DEFAULT or each.redact else codec.display(_stored(each.default))
+            yield FieldView(name, each.type_label, each.required, each.redact, words, schema, initial)
     elif payload.model is not None:
         whole = payload.model.model_json_schema()
         required = frozenset(whole.get("required", ()))
-        for name, schema in whole.get("properties", {}).items():
-            schema = _closed(schema, whole.get("$defs", {}))
-            yield FieldView(
-                name, _type_of(schema), name in required, False, str(schema.get("description") or ""), schema
-            )
+        for name, found in whole.get("properties", {}).items():
+            schema = _closed(found, whole.get("$defs", {}))
+            words, initial = str(schema.get("description") or ""), schema.get("default")
+            yield FieldView(name, _type_of(schema), name in required, False, words, schema, initial)
+
+
+def _stored(value: Any) -> Any:
+    """A default as JSON, if it can be: a form that does not know it begins empty."""
+    try:
+        return codec.encode(value)
+    except CodecError:
+        return None
 
 
 def _closed(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:

@@ -123,7 +123,7 @@ class FailureView:
 
 @dataclass(frozen=True, slots=True)
 class FieldView:
-    """One value that an answer has. `schema` is its JSON Schema, self-contained."""
+    """One value that an answer has. `schema` is its JSON Schema, self-contained; `initial` its default, as JSON."""
 
     name: str
     type: str
@@ -131,6 +131,7 @@ class FieldView:
     redact: bool = False
     help: str = ""
     schema: dict[str, Any] = field(default_factory=dict)
+    initial: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ class TestCoordination:
 
     def test_release_asks_first(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("builtins.input", lambda prompt: "no")
-        with pytest.raises(CommandError, match="Not released"):
+        with pytest.raises(CommandError, match="Not done"):
             run("coordination", "--release", "acct:1")
         assert inspect.look("acct:1").hold is not None
         monkeypatch.setattr("builtins.input", lambda prompt: "acct:1")
@@ -143,13 +143,16 @@ class TestCoordination:
         assert scene.again().status == "completed"
 
     def test_release_without_asking_needs_the_fence_that_was_looked_at(self, scene: Scene) -> None:
-        with pytest.raises(CommandError, match="--yes needs --fence"):
+        with pytest.raises(CommandError, match="--yes needs --fence and --reason"):
             run("coordination", "--release", "acct:1", "--yes")
         with pytest.raises(CommandError, match="Owner changed"):
-            run("coordination", "--release", "acct:1", "--yes", "--fence", "1")
+            run("coordination", "--release", "acct:1", "--yes", "--fence", "1", "--reason", "stuck")
         with pytest.raises(CommandError, match="Nobody holds"):
             run("coordination", "--release", "acct:2")
-        assert "Released" in run("coordination", "--release", "acct:1", "--yes", "--fence", str(scene.held.fence))
+        words = ("coordination", "--release", "acct:1", "--yes", "--fence", str(scene.held.fence))
+        with pytest.raises(CommandError, match="--yes needs --reason"):
+            run(*words)
+        assert "Released" in run(*words, "--reason", "stuck")
 
     def test_without_redis_it_says_so_and_exits_non_zero(self, scene: Scene, settings: Any) -> None:
         settings.CACHES = {

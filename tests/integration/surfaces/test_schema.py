@@ -54,7 +54,15 @@ def test_every_operation_says_what_it_takes_and_answers() -> None:
         "/coordination/holds/",
         "/coordination/waiters/",
         "/coordination/parks/",
+        "/coordination/limits/",
+        "/coordination/periods/",
+        "/coordination/lines/",
         "/coordination/holds/release/",
+        "/coordination/waiters/drop/",
+        "/coordination/lines/skip/",
+        "/coordination/lines/reset/",
+        "/coordination/periods/clear/",
+        "/coordination/limits/forget/",
     }
     for where, operations in paths.items():
         for method, operation in operations.items():
