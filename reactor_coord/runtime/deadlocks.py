@@ -36,7 +36,7 @@ FOR_RESULTS = frozenset({ParkKind.RESULT, ParkKind.FAN_OUT})
 
 def is_awaited(tree: Tree) -> bool:
     """Whether anybody could be waiting for this tree: for a key that it has, or for its result."""
-    return bool(tree.holds) or tree.root.parent_id is not None
+    return bool(tree.holds or tree.kept) or tree.root.parent_id is not None
 
 
 def look_before_park(gate: Gate, place: Place, park: Park) -> None:
