@@ -40,12 +40,17 @@ def show(stage: Stage) -> None:
         row = stage.until(lambda handle=handle: finished(handle.id), f"the end of {handle.id}")  # type: ignore[misc]
         claim(row.status == ExecutionStatus.COMPLETED, f"a writer ended {row.status}: {row.failure}")
     sabotage.book(book)
-    written = list(Entry.objects.filter(book=book).order_by("number", "pk").values_list("number", "what"))
-    numbers = [number for number, _ in written]
-    claim(numbers == list(range(1, ENTRIES + 1)), f"the numbers of the book are {numbers}")
-    claim([what for _, what in written] == sent, "the book is not in the order in which the writers came")
+    check(book, sent)
     stage.screen.say(f"the book has 1 to {ENTRIES}, no gap, no number twice, in the order of arrival")
     stage.browse.append(("waited for its turn", handles[1].id))
+
+
+def check(book: str, sent: list[str]) -> None:
+    """Whether the book has what was sent, in that order, numbered from 1. Raises ClaimBroken."""
+    written = list(Entry.objects.filter(book=book).order_by("number", "pk").values_list("number", "what"))
+    numbers = [number for number, _ in written]
+    claim(numbers == list(range(1, len(sent) + 1)), f"the numbers of the book are {numbers}")
+    claim([what for _, what in written] == sent, "the book is not in the order in which the writers came")
 
 
 def _has_come(stage: Stage, handle: ExecutionHandle) -> bool | None:

@@ -14,14 +14,18 @@ PROMISE = f"{rush.ORDERS * rush.ITEMS} things to pick, {PICKERS} pickers: a sema
 def show(stage: Stage) -> None:
     """Count who was in the warehouse at once, by the pickers' own notes. Raises ClaimBroken."""
     picks = sabotage.picks(rush.of(stage).picks, PICKERS)
+    seconds = check(picks, rush.ORDERS * rush.ITEMS)
+    times = ", ".join(f"{crowd} for {seconds[crowd]:.2f} s" for crowd in sorted(seconds) if crowd)
+    stage.screen.say(f"{len(picks)} picks, never more than {max(seconds)} at once: {times}")
+
+
+def check(picks: list[journal.Span], expected: int) -> dict[int, float]:
+    """For how long how many were inside. Raises ClaimBroken when those were too many, or not all came."""
     seconds = seconds_by_crowd(picks)
     most = max(seconds, default=0)
     claim(most <= PICKERS, f"{most} pickers were in the warehouse at once; it has {PICKERS}")
-    claim(
-        len(picks) == rush.ORDERS * rush.ITEMS, f"there were {len(picks)} picks instead of {rush.ORDERS * rush.ITEMS}"
-    )
-    times = ", ".join(f"{crowd} for {seconds[crowd]:.2f} s" for crowd in sorted(seconds) if crowd)
-    stage.screen.say(f"{len(picks)} picks, never more than {most} at once: {times}")
+    claim(len(picks) == expected, f"there were {len(picks)} picks instead of {expected}")
+    return seconds
 
 
 def seconds_by_crowd(spans: list[journal.Span]) -> dict[int, float]:

@@ -131,10 +131,7 @@ def test_a_ledger_that_is_not_right_is_said_and_the_exit_is_not_zero(tmp_path: P
     "wish,part,said",
     [
         ("quota", "limited", "turned 11 away"),
-        ("slots", "slotted", "pickers were in the warehouse at once"),
         ("report", "once-a-day", "the report of the day was written 2 times"),
-        ("gap", "in-order", "the numbers of the book are"),
-        ("order", "in-order", "not in the order in which the writers came"),
     ],
 )
 def test_what_is_not_so_in_the_second_story_is_said_too(tmp_path: Path, wish: str, part: str, said: str) -> None:
