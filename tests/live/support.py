@@ -17,7 +17,7 @@ from reactor_coord.runtime.outcome import ExecutionHandle, Outcome
 T = TypeVar("T")
 
 
-def until(found: Callable[[], T], what: str, timeout: float = 10.0) -> T:
+def until(found: Callable[[], T | None], what: str, timeout: float = 10.0) -> T:
     """Poll until `found()` is truthy and return it."""
     deadline = time.monotonic() + timeout
     while not (result := found()):
@@ -54,7 +54,7 @@ def wait_all(handles: Iterable[ExecutionHandle], timeout: float = 30.0) -> list[
 
 def events(subject: ExecutionHandle | Outcome, *kinds: str, **fields: Any) -> list[TraceEvent]:
     """The trace of its whole tree in order: of these kinds, with these columns."""
-    root = subject.execution.root_id
+    root = subject.execution.root_id or subject.execution.pk
     rows = TraceEvent.objects.filter(root_id=root, **fields).order_by("id")
     return list(rows.filter(kind__in=kinds) if kinds else rows)
 
