@@ -173,6 +173,7 @@ def test_the_limit_is_shared_by_all_who_name_it(customer: Account) -> None:
         assert Return.run(order_id=number).succeeded
     with pytest.raises(RateLimitExceeded) as caught:
         BookCourier.call(order_id=6)
+    assert caught.value.retry_after is not None
     assert 0 < caught.value.retry_after <= 1
 
 
