@@ -10,9 +10,9 @@ import pytest
 from django_redis.pool import ConnectionFactory
 from redis.cluster import RedisCluster
 
-from reactor_coord.coordination import Locks, Refused, Semaphores, Taken
+from reactor_coord.coordination import Deadlocks, Locks, Refused, Semaphores, Taken
 from reactor_coord.coordination.inspect import holds, line, look
-from reactor_coord.testing.servers import ValkeyServer
+from reactor_coord.testing.servers import ValkeyServer, free_port
 from tests.contract.conftest import MakeLocks
 from tests.contract.people import eventually, refused, taken, who
 
@@ -26,7 +26,9 @@ class ClusterFactory(ConnectionFactory):  # type: ignore[misc]
 
 @pytest.fixture
 def cluster(make_locks: MakeLocks) -> Iterator[Locks]:
-    with ValkeyServer("--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1") as server:
+    bus = str(free_port())  # by default 10,000 above the port, which may be too high
+    options = ("--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--cluster-port", bus)
+    with ValkeyServer(*options) as server:
         server._ask("CLUSTER ADDSLOTSRANGE 0 16383")
         eventually(lambda: b"cluster_state:ok" in server._ask("CLUSTER INFO"), within=15)
         yield make_locks(server.url, CONNECTION_FACTORY="tests.contract.test_cluster.ClusterFactory")
@@ -107,3 +109,46 @@ def test_a_semaphore(cluster: Locks, woken: list[str]) -> None:
     assert semaphores.give(held[0]) == ("C",)
     taken(semaphores.take("k", who("C"), limit=3, ttl=10))
     assert woken == ["D"]
+
+
+def test_a_ring_of_keys_in_different_slots_is_found(cluster: Locks) -> None:
+    walk = Deadlocks(cluster.connection, cluster.names)
+    for owner, has in (("X", "a"), ("Y", "b")):
+        taken(cluster.take([has], who(owner, step="outer"), ttl=10))
+    refused(cluster.take(["a"], who("Y", step="inner"), ttl=10))
+    me = who("X", step="inner")
+    refused(cluster.take(["b"], me, ttl=10))
+    cluster.note_wait(["b"], me)  # whoever walks records its own wait first: no script can reach the record
+    assert walk.find("X") is None  # Y has not looked, and so not recorded anything
+    cluster.note_wait(["a"], who("Y", step="inner"))
+    ring = walk.find("Y")
+    assert ring is not None and ring.victim == "Y" and set(ring.owners) == {"X", "Y"}
+
+
+def test_a_blocking_victim_in_a_cluster_is_told(cluster: Locks) -> None:
+    walk = Deadlocks(cluster.connection, cluster.names)
+    taken(cluster.take(["a"], who("X", step="outer"), ttl=10))
+    taken(cluster.take(["b"], who("Y", step="outer"), ttl=10))
+    rings: list[str] = []
+
+    def look(refused_: Refused) -> None:
+        ring = walk.find("Y")
+        if ring is not None:
+            rings.append(ring.victim)
+            raise KeyError("victim")
+
+    def block() -> None:
+        with pytest.raises(KeyError):
+            cluster.wait(["a"], who("Y", step="inner", blocks=True), ttl=10, timeout=20, on_refused=look)
+
+    blocking = threading.Thread(target=block)
+    blocking.start()
+    eventually(lambda: cluster.connection.client.exists(cluster.names.waits("Y")))
+    me = who("X", step="inner")
+    refused(cluster.take(["b"], me, ttl=10))
+    cluster.note_wait(["b"], me)
+    ring = walk.find("X")
+    assert ring is not None and ring.victim == "Y"
+    walk.tell(ring.wait_of("Y"))
+    blocking.join(5)
+    assert rings == ["Y"]

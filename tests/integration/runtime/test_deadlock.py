@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reactor_coord import Input, Reactor, Step, async_step, step, testing, with_lock, with_ordered_lock, with_semaphore
-from reactor_coord.coordination import locks
+from reactor_coord.coordination import Deadlocks, locks
 from reactor_coord.models import TraceEvent
 from reactor_coord.testing import drain
 from reactor_coord.testing.recorder import Recorder, current
@@ -218,3 +218,24 @@ def test_a_bystander_waits_and_is_served(recorder: Recorder) -> None:
     assert sorted(each.result(10).succeeded for each in pair) == [False, True]
     outcome = bystander.result(10)
     assert outcome.succeeded or failure(outcome).error_type == "LockContended"
+
+
+def test_who_has_nothing_that_others_wait_for_is_not_held_up_by_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    find = Deadlocks.find
+
+    def counted(self: Deadlocks, owner: str, *more: Any) -> Any:
+        asked.append(owner)
+        return find(self, owner, *more)
+
+    monkeypatch.setattr(Deadlocks, "find", counted)
+    with testing.hold("A"):
+        empty = Slow.enqueue(first="A", second="B", gate="free")  # refused at its own door, with nothing in its hands
+        drain()
+        assert empty.status == "parked" and asked == []
+    drain()
+    assert empty.wait(1).succeeded and asked == []  # granted, and free
+    with testing.hold("B"):
+        full = Slow.enqueue(first="A", second="B", gate="free")
+        drain()
+        assert full.status == "parked" and asked == [str(full.id)]
