@@ -20,9 +20,9 @@ from reactor_coord.models import Execution
 if TYPE_CHECKING:
     from demo_project.demonstration.stage import Stage
 
-ORDERS = 20
-RETURNS = 40
-ITEMS = 2
+ORDERS = 15
+RETURNS = 45
+ITEMS = 4
 CUSTOMERS = 10
 WAREHOUSE = "north"
 LARGE = Decimal("1200.00")

@@ -7,6 +7,7 @@ from demo_project.demonstration.claims import claim
 from demo_project.demonstration.stage import Stage
 from demo_project.payments import journal
 from demo_project.shipping.reactors import PICKERS
+from reactor_coord.models import StepRun
 
 PROMISE = f"{rush.ORDERS * rush.ITEMS} things to pick, {PICKERS} pickers: a semaphore"
 
@@ -17,6 +18,9 @@ def show(stage: Stage) -> None:
     seconds = check(picks, rush.ORDERS * rush.ITEMS)
     times = ", ".join(f"{crowd} for {seconds[crowd]:.2f} s" for crowd in sorted(seconds) if crowd)
     stage.screen.say(f"{len(picks)} picks, never more than {max(seconds)} at once: {times}")
+    elements = StepRun.objects.filter(execution__parent__in=rush.of(stage).executions, step="reserved")
+    parked = elements.filter(contention_attempts__gt=0).count()
+    stage.screen.say(f"{parked} of them found it full and parked; no worker process waited for a place")
 
 
 def check(picks: list[journal.Span], expected: int) -> dict[int, float]:

@@ -102,7 +102,7 @@ def test_the_whole_demo_is_so_and_leaves_nothing_running(tmp_path: Path) -> None
     assert done.stdout.count("   right\n") == 10
     assert "60 came, none was turned away" in done.stdout
     assert "paused for a person, who approved it" in done.stdout
-    assert "40 picks, never more than" in done.stdout
+    assert "60 picks, never more than" in done.stdout
     assert "one report; the second run skipped that step" in done.stdout
     assert "the second halted at the door (period)" in done.stdout
     assert "the book has 1 to 24, no gap, no number twice, in the order of arrival" in done.stdout
