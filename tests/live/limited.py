@@ -70,3 +70,19 @@ class Slow(Named):
     key = Input(str)
 
     call = step(SlowCall)
+
+
+@with_rate_limit("few:{key}", limit=2, period=2)
+class FewWork(Work):
+    """Two starts in two seconds."""
+
+    key = Input(str)
+
+
+class Few(Named):
+    """One limited step behind a free one."""
+
+    key = Input(str)
+
+    before = step(Work, seconds=0)
+    call = step(FewWork, seconds=0, after=before)

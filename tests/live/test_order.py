@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
+import signal
 from typing import Any
 
 import pytest
 
-from reactor_coord.models import StepRun
+from reactor_coord.coordination import ordered_lines
+from reactor_coord.models import StepRun, TraceEvent
+from reactor_coord.runtime.dispatch import send
 from reactor_coord.testing.recorder import Recorder
 from tests.live.ordered import Brief, Lenient, Ordered, Sequenced
+from tests.live.support import wait_parked
 
 pytestmark = [pytest.mark.live, pytest.mark.django_db(transaction=True)]
 
@@ -140,3 +145,65 @@ def test_a_reactor_is_ordered_by_its_enqueueing(live_worker: Any, recorder: Reco
     assert all(handle.wait(20).succeeded for handle in handles)
     assert names(recorder, "run first") == [str(number) for number in range(8)]
     assert recorder.max_concurrency("run first") == 1
+
+
+def test_order_05_parked_and_redelivered_it_has_the_same_position(live_worker: Any, recorder: Recorder) -> None:
+    live_worker(concurrency=2)
+    first = Ordered.enqueue(name="0", key="k", seconds=1.5)
+    recorder.wait_for("run post")
+    handles = enqueue_behind(3)
+    before = [row["position"] for row in map(waiting_on, handles)]
+    for handle in reversed(handles):
+        for _ in range(3):
+            send(str(handle.id))
+    assert first.wait(20).succeeded
+    assert all(handle.wait(20).succeeded for handle in handles)
+    assert before == [2, 3, 4]
+    assert names(recorder, "run post") == ["0", "1", "2", "3"]
+    positions = [
+        event.data["position"]
+        for handle in handles
+        for event in TraceEvent.objects.filter(root_id=handle.id, primitive="ordered_lock", kind="acquired")
+    ]
+    assert positions == before
+
+
+def enqueue_behind(count: int) -> list[Any]:
+    handles = []
+    for number in range(1, count + 1):
+        handle = Ordered.enqueue(name=str(number), key="k")
+        wait_parked(handle)
+        handles.append(handle)
+    return handles
+
+
+def waiting_on(handle: Any) -> dict[str, Any]:
+    return dict(handle.execution.waiting_on)
+
+
+def test_order_10_a_straggler_of_a_drained_line_runs_once_and_moves_nothing(
+    live_worker: Any, recorder: Recorder
+) -> None:
+    """Its process stands still past the poison timeout; the line is drained, a new one begins; then it goes on."""
+    live_worker(concurrency=3, settings={"REACTOR_COORD": {"SWEEP_INTERVAL": 0.5, "LEASE_TTL": 30}})
+    straggler = Brief.enqueue(name="straggler", key="k", seconds=0.3)
+    body = recorder.wait_for("run post")[0]
+    os.kill(body.pid, signal.SIGSTOP)
+    try:
+        recorder.wait_until(
+            lambda: ordered_lines().tend() or ordered_lines().view("k").is_drained, "drained", timeout=10
+        )
+        running = Brief.enqueue(name="running", key="k", seconds=2.0)
+        recorder.wait_for("run post", 2)
+        waiting = Brief.enqueue(name="waiting", key="k")
+        wait_parked(waiting)
+    finally:
+        os.kill(body.pid, signal.SIGCONT)
+    assert straggler.wait(10).failed  # its turn was lost before its body returned
+    assert str(running.status) == "running"
+    assert waiting.status == "parked"
+    assert running.wait(10).succeeded
+    assert waiting.wait(10).succeeded
+    assert names(recorder, "run post") == ["straggler", "running", "waiting"]
+    new = [each for each in recorder.intervals("run post") if each.notes["name"] != "straggler"]
+    assert not new[0].overlaps(new[1])

@@ -11,7 +11,7 @@ from reactor_coord import testing
 from reactor_coord.coordination import rate_limits
 from reactor_coord.models import TraceEvent
 from reactor_coord.testing.recorder import Recorder
-from tests.live.limited import Admitted, AdmittedOuter, Calls, Slow
+from tests.live.limited import Admitted, AdmittedOuter, Calls, Few, Slow
 
 pytestmark = [pytest.mark.live, pytest.mark.django_db(transaction=True)]
 
@@ -100,3 +100,18 @@ def test_family_11_a_backlog_drains_at_the_limit_and_never_above_it(live_worker:
     parks = TraceEvent.objects.filter(kind="parked").count()
     assert parks <= 1.1 * len(handles), parks
     assert max(charges.values()) <= 20, charges
+
+
+def test_family_03_the_third_parks_until_the_window_turns(live_worker: Any, recorder: Recorder) -> None:
+    live_worker(settings={"REACTOR_COORD": {"SWEEP_INTERVAL": 1}})
+    recorder.wait_until(lambda: recorder.now() % 2 < 0.3, "the beginning of a window")
+    handles = [Few.enqueue(name=str(number), key="k") for number in range(3)]
+    outcomes = [handle.wait(10) for handle in handles]
+    assert all(outcome.succeeded for outcome in outcomes)
+    windows = Counter(int(body.entered // 2) for body in recorder.intervals("run call"))
+    assert sorted(windows.values()) == [1, 2]
+    (parked,) = [outcome for outcome in outcomes if "parked" in kinds(outcome)]
+    last = recorder.intervals("run call")[-1]
+    assert last.notes["execution"] == str(parked.execution.id)
+    assert last.entered % 2 < 0.5, "at the turn of the window, not at some look after it"
+    assert recorder.count("run before") == 3
