@@ -17,7 +17,8 @@ from django.db.models import Case, F, JSONField, QuerySet, TextField, Value, Whe
 from django.db.models.functions import Cast, Length
 from django.utils import timezone
 
-from reactor_coord.declare.definition import StepDefinition
+from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
+from reactor_coord.declare.references import StepRef
 from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus, is_terminal
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.storage import codec
@@ -25,7 +26,7 @@ from reactor_coord.storage import codec
 from . import live, outlines
 from .explaining import explain
 from .handed_off import units_of
-from .questions import question_of
+from .questions import question_of, secrets_in, without
 from .shapes import (
     BranchView,
     ExecutionDetail,
@@ -71,7 +72,7 @@ def detail(row: Execution, *, trace_limit: int = TRACE_SHOWN) -> ExecutionDetail
             base, wait=wait, failure=failure, rollback_failures=rollback_failures, running_steps=running, now=now
         ),
         inputs=codec.display(row.inputs),
-        result=codec.display(row.result),
+        result=_result(row, definition),
         failure=failure,
         rollback_failures=rollback_failures,
         steps=steps[:STEPS_SHOWN],
@@ -101,6 +102,14 @@ def questions_of(row: Execution) -> tuple[QuestionView, ...]:
             question_of(run.execution, run, definition.steps.get(run.step) if definition is not None else None)
         )
     return tuple(each for each in found if each is not None)
+
+
+def _result(row: Execution, definition: ReactorDefinition | None) -> Any:
+    """Its value; of an answer that it returns as it is, without what is not to be shown."""
+    shown = codec.display(row.result)
+    if definition is None or not isinstance(definition.returns, StepRef):
+        return shown
+    return without(shown, secrets_in(definition.steps).get(definition.returns.name, frozenset()))
 
 
 def _allowed(row: Execution, *, incomplete: bool) -> frozenset[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from reactor_coord.declare.definition import StepDefinition
 from reactor_coord.declare.inputs import NO_DEFAULT
 from reactor_coord.declare.payload import Payload
+from reactor_coord.declare.references import PathRef, Reference, StepRef
 from reactor_coord.engine.states import ExecutionStatus, StepStatus
 from reactor_coord.errors import CodecError
 from reactor_coord.models import Execution, StepRun
@@ -77,3 +78,40 @@ def _type_of(schema: Mapping[str, Any]) -> str:
         return " | ".join(map(str, schema["enum"]))
     several = [_type_of(each) for each in schema.get("anyOf", ())]
     return " | ".join(several) or str(schema.get("format") or schema.get("type") or "anything")
+
+
+def secrets_in(declared: Mapping[str, StepDefinition]) -> dict[str, frozenset[str]]:
+    """Interrupts whose answers have values that are not to be shown, with the names of those."""
+    payloads = {name: step.options.get("payload") for name, step in declared.items() if step.kind == KIND}
+    found = {
+        name: each.schema.redacted for name, each in payloads.items() if each is not None and each.schema is not None
+    }
+    return {name: redacted for name, redacted in found.items() if redacted}
+
+
+def without(value: Any, names: frozenset[str]) -> Any:
+    """An answer as it is displayed, without those values."""
+    if not isinstance(value, dict):
+        return value
+    return {name: codec.REDACTED_SHOWN if name in names else each for name, each in value.items()}
+
+
+def arguments_without(declared: StepDefinition, shown: Any, secrets: Mapping[str, frozenset[str]]) -> Any:
+    """The arguments of a step as they are displayed, without what they took from such an answer."""
+    if not isinstance(shown, dict) or not secrets:
+        return shown
+    masked = dict(shown)
+    for name, reference in declared.arguments.items():
+        for source in reference.steps() & secrets.keys() if name in masked else ():
+            masked[name] = _taken(reference, masked[name], secrets[source])
+    return masked
+
+
+def _taken(reference: Reference, value: Any, secret: frozenset[str]) -> Any:
+    """What one argument took: a named value as it is, unless it is one of those; what a function made of it, never."""
+    if isinstance(reference, StepRef):
+        return without(value, secret) if isinstance(value, dict) else codec.REDACTED_SHOWN
+    key = None
+    while isinstance(reference, PathRef):
+        key, reference = reference.key, reference.source
+    return value if isinstance(reference, StepRef) and key not in secret else codec.REDACTED_SHOWN

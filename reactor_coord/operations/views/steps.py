@@ -13,6 +13,7 @@ from reactor_coord.models import StepRun
 from reactor_coord.storage import codec
 
 from . import live, outlines
+from .questions import arguments_without, without
 from .shapes import (
     BranchView,
     CoordinationView,
@@ -50,6 +51,7 @@ def step_views(
     declared = dict(definition.steps) if definition is not None else {}
     depths = outlines.levels(declared) if definition is not None else {}
     names = [*declared, *(name for name in by_name if name not in declared)]
+    secrets = secrets_in(declared)
     now_in = current(definition, by_name) if of == ExecutionStatus.RUNNING else None
     return tuple(
         _step_view(
@@ -65,6 +67,7 @@ def step_views(
             runs=name == now_in,
             question=questions.get(name),
             units=units.get(name),
+            secrets=secrets,
         )
         for index, name in enumerate(names)
     )
@@ -84,6 +87,7 @@ def _step_view(
     runs: bool,
     question: QuestionView | None,
     units: UnitsView | None,
+    secrets: Mapping[str, frozenset[str]],
 ) -> StepView:
     kind = str(declared.kind if declared is not None else run.kind if run is not None else "step")
     after = tuple(sorted(declared.depends_on)) if declared is not None else ()
@@ -102,6 +106,8 @@ def _step_view(
     )
     if run is None:
         return StepView(name, kind, status, level, after, coordination=coordination)
+    arguments = codec.display(getattr(run, "arguments_shown", None))
+    result = codec.display(getattr(run, "result_shown", None))
     return StepView(
         name=name,
         kind=kind,
@@ -111,8 +117,8 @@ def _step_view(
         attempts=run.attempts,
         contention_attempts=run.contention_attempts,
         workers_lost=run.workers_lost,
-        arguments=codec.display(getattr(run, "arguments_shown", None)),
-        result=codec.display(getattr(run, "result_shown", None)),
+        arguments=arguments_without(declared, arguments, secrets) if declared is not None else arguments,
+        result=without(result, secrets.get(name, frozenset())),
         error=error_view(run.error),
         reason=run.reason or "",
         correlation_id=run.correlation_id or "",

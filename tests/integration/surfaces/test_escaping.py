@@ -6,6 +6,7 @@ import datetime as dt
 from decimal import Decimal
 from io import StringIO
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.core.management import call_command
@@ -14,7 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from reactor_coord import Input, Reactor, Step, step, with_lock
-from reactor_coord.coordination import Requester, locks
+from reactor_coord.coordination import Requester, Window, locks, ordered_lines, periods, rate_limits
 from reactor_coord.models import Execution
 from reactor_coord.storage import codec
 from reactor_coord.testing import drain, hold
@@ -90,6 +91,7 @@ def _fill(status: str) -> Execution:
     ExecutionFactory.create(
         root=row, parent=row, parent_step=NASTY, reactor=NASTY, label=NASTY, reason=NASTY, element_index=0
     )
+    ExecutionFactory.create(failed=True, parent=row, parent_step=NASTY, reactor=NASTY, label=NASTY, reason=NASTY)
     TraceEventFactory.create(
         execution=row, step=NASTY, primitive=TAG, key=NASTY, data={NASTY: NASTY, "held_by": [NASTY]}
     )
@@ -107,6 +109,8 @@ def test_b193_admin_pages_escape_every_field(client_of: ClientOf) -> None:
             reverse("admin:reactor_coord_execution_changelist"),
             f"{reverse('admin:reactor_coord_execution_changelist')}?reactor=%3Cscript%3Ealert(1)%3C/script%3E&q=%3Cscript%3E",
             reverse("admin:reactor_coord_execution_change", args=[row.pk]),
+            f"{reverse('admin:reactor_coord_execution_changelist')}?of={row.pk}/{quote(NASTY)}",
+            reverse("admin:reactor_coord_execution_change", args=[row.children.exclude(root=row).get().pk]),
             reverse("admin:reactor_coord_execution_history", args=[row.pk]),
             reverse("admin:reactor_coord_execution_act", args=[row.pk, "cancel"]),
             reverse("admin:reactor_coord_coordination"),
@@ -119,6 +123,42 @@ def test_b193_admin_pages_escape_every_field(client_of: ClientOf) -> None:
     _assert_inert(client, reverse("admin:reactor_coord_release"), asked)
     _assert_inert(client, reverse("admin:reactor_coord_release"), {**asked, "fence": 1}, follow=True)
     locks().release_by_force(NASTY, fence=hold_.fence)
+
+
+def test_b193_pages_of_the_other_primitives_escape_every_name(client_of: ClientOf, post_json: Any) -> None:
+    client = client_of("superuser")
+    who = Requester(owner=NASTY, claim="c", wake="w", execution=NASTY, reactor=NASTY, step=NASTY)
+    rate_limits().charge(NASTY, f"{NASTY}|{NASTY}/{NASTY}", "t", [Window(1, 60)], "fixed_window", plans=True)
+    rate_limits().charge(NASTY, f"{NASTY}|{NASTY}/{NASTY}", "t2", [Window(1, 60)], "fixed_window", plans=True)
+    bucket, _ = periods().look(NASTY, "day", "UTC")
+    periods().mark(NASTY, bucket, NASTY)
+    ordered_lines().enter(NASTY, NASTY, who, poison_timeout=60, ttl=60)
+    url = reverse("admin:reactor_coord_coordination")
+    _assert_inert(client, url)
+    seen = client.get(url).context
+    (line,), (limit,), (mark,) = seen["lines"].rows, seen["limits"].rows, seen["buckets"].rows
+    (slot,) = limit.planned
+    named: dict[str, dict[str, Any]] = {
+        "skip": {"position": 1, "epoch": line.epoch},
+        "reset": {"epoch": line.epoch},
+        "clear": {"bucket": mark.bucket, "by": NASTY},
+        "forget": {"who": slot.who, "at": slot.at},
+        "drop": {"primitive": "lock", "ticket": 1},
+        "release": {"primitive": NASTY, "fence": 1},
+    }
+    for name, each in named.items():
+        where = reverse(f"admin:reactor_coord_{name}")
+        _assert_inert(client, where, {"key": NASTY, **each}, follow=True)
+        changed = {key: "1" if key in {"epoch", "at"} else value for key, value in each.items()}
+        _assert_inert(client, where, {"key": NASTY, **changed}, follow=True)
+    for name in ("limits", "periods", "lines"):
+        where = reverse(f"reactor_coord_api:coordination-{name}")
+        shown = client.get(where, headers={"Accept": "text/html"}).content.decode()
+        assert "<script>alert" not in shown and "<img src=x" not in shown
+    answer = client.post(
+        reverse("admin:reactor_coord_reset"), {"key": NASTY, "epoch": line.epoch, "reason": NASTY}, follow=True
+    )
+    assert "<script>alert" not in answer.content.decode() and "begins afresh" in answer.content.decode()
 
 
 def test_b193_messages_and_history_escape_the_reason(client_of: ClientOf) -> None:
@@ -227,6 +267,9 @@ def _assert_secret_is_nowhere(client: Client, execution_id: str) -> None:
         reverse("reactor_coord_api:coordination-holds"),
         reverse("reactor_coord_api:coordination-waiters"),
         reverse("reactor_coord_api:coordination-parks"),
+        reverse("reactor_coord_api:coordination-limits"),
+        reverse("reactor_coord_api:coordination-periods"),
+        reverse("reactor_coord_api:coordination-lines"),
     ]
     for url in urls:
         assert SECRET not in client.get(url).content.decode(), url

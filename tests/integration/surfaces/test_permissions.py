@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from reactor_coord.coordination import inspect
 from reactor_coord.models import Execution, TraceEvent
 
 from .conftest import KINDS, ClientOf, Scene
@@ -37,12 +38,27 @@ def _release(scene: Scene) -> str:
     return f"{reverse('admin:reactor_coord_release')}?key=acct:1&primitive=lock&fence={scene.held.fence}"
 
 
+def _drop(scene: Scene) -> str:
+    (waiter,) = inspect.line("acct:1")
+    return f"{reverse('admin:reactor_coord_drop')}?key=acct:1&primitive=lock&ticket={waiter.ticket}"
+
+
+NAMED: dict[str, dict[str, Any]] = {
+    "skip": {"key": "k", "position": 1, "epoch": 1},
+    "reset": {"key": "k", "epoch": 1},
+    "clear": {"key": "k", "bucket": "day:1", "by": "x"},
+    "forget": {"key": "k", "who": "x", "at": 1.5},
+}
+"""Acts on what is not there: who may is sent back, who may not is refused."""
+
 ADMIN_PAGES: dict[str, tuple[Url, set[str]]] = {
     "list": (_admin("execution_changelist"), VIEWERS),
     "one": (_one("change"), VIEWERS),
     "history": (_one("history"), VIEWERS),
+    "of_one": (lambda scene: f"{_admin('execution_changelist')(scene)}?of={scene.row.pk}", VIEWERS),
     "coordination": (_admin("coordination"), VIEWERS),
     "release": (_release, OPERATORS),
+    "drop": (_drop, OPERATORS),
     "cancel": (_admin("execution_act", "cancel"), OPERATORS),
     "retry": (_admin("execution_act", "retry"), OPERATORS),
     "undo": (_admin("execution_act", "undo"), OPERATORS),
@@ -55,6 +71,9 @@ API_PAGES: dict[str, Url] = {
     "holds": _api("coordination-holds"),
     "waiters": _api("coordination-waiters"),
     "parks": _api("coordination-parks"),
+    "limits": _api("coordination-limits"),
+    "periods": _api("coordination-periods"),
+    "lines": _api("coordination-lines"),
     "schema": _api("schema"),
     "docs": _api("docs"),
 }
@@ -65,6 +84,8 @@ API_ACTIONS: dict[str, tuple[Url, dict[str, Any]]] = {
     "undo": (_api("execution-undo", one=True), {}),
     "resume": (_api("execution-resume", one=True), {}),
     "release": (_api("coordination-release"), {"key": "acct:1", "fence": 1, "reason": "test"}),
+    "drop": (_api("coordination-drop"), {"key": "acct:1", "ticket": 999, "reason": "test"}),
+    **{name: (_api(f"coordination-{name}"), {**named, "reason": "test"}) for name, named in NAMED.items()},
 }
 
 
@@ -87,6 +108,24 @@ def test_b195_admin_pages_open_for_those_who_may_and_change_nothing(
             assert answer.status_code == wanted, (name, method)
             if wanted == 302:
                 assert "/login/" in answer.headers["Location"]
+    assert _state(scene) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_b195_acts_on_what_is_not_there_change_nothing(kind: str, scene: Scene, client_of: ClientOf) -> None:
+    client = client_of(kind)
+    before = _state(scene)
+    for name, named in NAMED.items():
+        url = reverse(f"admin:reactor_coord_{name}")
+        for method in ("get", "head", "post"):
+            answer = getattr(client, method)(url, {**named, "reason": "test"})
+            if kind in {*OPERATORS, "anonymous", "plain"}:
+                to = reverse("admin:reactor_coord_coordination") if kind in OPERATORS else "/login/"
+                assert answer.status_code == 302 and to in answer.headers["Location"], (name, method)
+            else:
+                assert answer.status_code == 403, (name, method)
+        for method in ("put", "delete", "patch"):
+            assert getattr(client, method)(url).status_code in {302, 403, 405}
     assert _state(scene) == before
 
 
@@ -126,6 +165,9 @@ def test_b195_a_session_needs_a_token(kind: str, scene: Scene, client_of: Client
         assert post_json(client, url(scene), body).status_code == 403, name
     for name, (url, _) in ADMIN_PAGES.items():
         assert client.post(url(scene), {"reason": "test"}).status_code == 403, name
+    for name, named in NAMED.items():
+        answer = client.post(reverse(f"admin:reactor_coord_{name}"), {**named, "reason": "test"})
+        assert answer.status_code == 403, name
     assert _state(scene) == before
 
 
