@@ -13,7 +13,7 @@ from reactor_coord.models import StepRun
 from reactor_coord.storage import codec
 
 from . import live, outlines
-from .questions import arguments_without, without
+from .questions import arguments_without, secrets_in, without
 from .shapes import (
     BranchView,
     CoordinationView,
