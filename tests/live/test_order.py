@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import signal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,14 +27,10 @@ def names(recorder: Recorder, label: str) -> list[str]:
 
 def enqueue_in_order(recorder: Recorder, reactor: Any, count: int, **inputs: Any) -> list[Any]:
     """Each arrives at its first step, which is the ordered one, before the next is enqueued."""
-    from reactor_coord.coordination import ordered_lines
-
     handles = []
     for number in range(count):
         handles.append(reactor.enqueue(name=str(number), key="k", **inputs))
-        recorder.wait_until(
-            lambda number=number: ordered_lines().view("k").last_given >= number + 1, f"arrival of {number}"
-        )
+        recorder.wait_until(partial(_arrived, number + 1), f"arrival of {number}")
     return handles
 
 
@@ -46,15 +43,13 @@ def test_order_01_in_order_and_never_two_at_once(live_worker: Any, recorder: Rec
         for number in range(5):
             seconds = 0.5 if number == 0 else random.uniform(0, 0.3)
             handles += [Ordered.enqueue(name=str(number), key="k", seconds=seconds)]
-            recorder.wait_until(lambda number=number: _arrived(number + 1), f"arrival of {number}")
+            recorder.wait_until(partial(_arrived, number + 1), f"arrival of {number}")
     assert all(handle.wait(20).succeeded for handle in handles)
     assert names(recorder, "run post") == ["0", "1", "2", "3", "4"]
     assert recorder.max_concurrency("run post") == 1
 
 
 def _arrived(count: int) -> bool:
-    from reactor_coord.coordination import ordered_lines
-
     view = ordered_lines().view("k")
     return view.last_given >= count or view.is_drained
 
@@ -114,9 +109,6 @@ def test_order_06_a_dead_position_is_passed_over_and_a_slow_living_one_is_not(
     body = recorder.wait_for("run post", 3)[-1]
     after = Brief.enqueue(name="after", key="k")
     recorder.wait_until(lambda: _arrived(2), "the one after")
-    import os
-    import signal
-
     os.kill(body.pid, signal.SIGKILL)
     recorder.gone(body.pid)
     assert after.wait(15).succeeded
