@@ -17,6 +17,7 @@ from django.db import connections, models
 
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.storage.columns import execution_field, row_values
+from reactor_coord.storage.preparing import preparing_cursor
 
 _GENERATED = frozenset({"id"})
 _STEP_RUN_KEY = frozenset({"execution_id", "step"})
@@ -70,7 +71,7 @@ class _Statement:
         self.parameters.append(_JSON.encode([row_values(each, without=without) for each in rows]))
 
     def run(self) -> tuple[bool, bool] | None:
-        with connections[self.using].cursor() as cursor:
+        with preparing_cursor(connections[self.using]) as cursor:
             cursor.execute("".join([*self.parts, part("answer")]), self.parameters)
             answer: tuple[bool, bool] | None = cursor.fetchone()
         return answer
