@@ -6,6 +6,7 @@ first, so that of two exactly one counts. What the reactor held is given back at
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from django.utils import timezone
 
 from reactor_coord.engine.states import EventKind, ParkKind, StepStatus
 from reactor_coord.errors import ExecutionConflict, NotRunnable
-from reactor_coord.models import Execution, StepRun
+from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.results import Failure, Success
 from reactor_coord.runtime import events, steps, units
 from reactor_coord.runtime.dispatch import send
@@ -23,6 +24,9 @@ from reactor_coord.storage import codec, pauses, store
 if TYPE_CHECKING:
     from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
     from reactor_coord.runtime.tree import Frame
+
+TAKEN_UP_SECONDS = 3.0
+"""For how long an answer waits for an execution that was taken up in vain to pause again."""
 
 FAR = datetime(9999, 1, 1, tzinfo=UTC)
 """A pause without a timeout."""
@@ -127,7 +131,7 @@ def answer_run(run: StepRun, payload: Any) -> Execution:
     root = store.load(run.execution.root_id or run.execution.id)
     assert root is not None
     note = events.row(root, EventKind.OPERATOR, step=run.step, verb="resume", correlation_id=run.correlation_id)
-    if not pauses.claim_answer(run, codec.encode(value), root.id, units.look_at(), note):
+    if not _claim(run, codec.encode(value), root, note):
         raise ExecutionConflict(
             f"{run.correlation_id!r} was answered already, or its execution is over",
             execution_id=str(root.id),
@@ -137,3 +141,17 @@ def answer_run(run: StepRun, payload: Any) -> Execution:
     events.publish(note, definition)
     store.on_commit(lambda: send(str(root.id), root.queue))
     return root
+
+
+def _claim(run: StepRun, value: Any, root: Execution, note: TraceEvent) -> bool:
+    """Claim the question; False when it is no longer open.
+
+    A message too many (a unit that ended meanwhile, a repeated one) takes a paused execution up for a moment, which finds
+    its question open and pauses again: an answer that falls into that moment is not refused, it comes again.
+    """
+    deadline = time.monotonic() + TAKEN_UP_SECONDS
+    while not pauses.claim_answer(run, value, root.id, units.look_at(), note):
+        if not pauses.is_open(run) or time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

@@ -17,6 +17,8 @@ from reactor_coord.storage.checkpoint import insert_trace
 
 KIND = "interrupt"
 
+ON_ITS_WAY = (ExecutionStatus.PAUSED, ExecutionStatus.READY, ExecutionStatus.RUNNING, ExecutionStatus.PARKED)
+
 
 def find(correlation_id: str, reactor: str, step: str | None = None) -> StepRun | None:
     """The question of that name that is open, in a tree whose root is this reactor; the newest if there are several."""
@@ -54,6 +56,11 @@ def claim_answer(run: StepRun, payload: Any, root_id: UUID, look_at: datetime, n
             return False
         insert_trace(using, [note])
     return True
+
+
+def is_open(run: StepRun) -> bool:
+    """Whether the question still waits, in an execution that is paused or may come back to its pause."""
+    return _open().filter(pk=run.pk, execution__root__status__in=[status.value for status in ON_ITS_WAY]).exists()
 
 
 def end_overdue(limit: int = 200) -> list[tuple[UUID, str]]:

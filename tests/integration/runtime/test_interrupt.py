@@ -6,6 +6,7 @@ import datetime as dt
 import threading
 
 import pytest
+from django.db import connections
 
 from reactor_coord import Input, InputValidationError, Reactor, compose, interrupt, map_each, step, testing, with_lock
 from reactor_coord.errors import ExecutionConflict
@@ -203,3 +204,24 @@ def test_operators_answer_by_the_execution(recorder: Recorder, reactor_dispatche
     handle.execution.resume(payload={"approved": False, "note": "no"})
     testing.drain()
     assert handle.wait(1).value is False
+
+
+def test_an_answer_that_meets_a_run_taken_up_in_vain_is_not_refused(reactor_dispatches: Dispatches) -> None:
+    """A message too many makes a paused execution ready for a moment; it finds its question open and pauses again."""
+    handle = Reviewed.enqueue(name="x", key="stray")
+    testing.drain()
+    assert handle.status == "paused"
+    Execution.objects.filter(pk=handle.id).update(status="ready")
+
+    def take_up() -> None:
+        testing.drain()
+        connections.close_all()
+
+    again = threading.Timer(0.2, take_up)
+    again.start()
+    try:
+        Reviewed.resume("order-stray", step="review", payload={"approved": True, "note": ""})
+    finally:
+        again.join()
+    testing.drain()
+    assert handle.wait(timeout=1).value is True
