@@ -20,8 +20,8 @@ _usual = {**database_settings(_postgres), "CONN_MAX_AGE": None}
 
 DATABASES = {
     "default": _usual,
-    # The same database, statements prepared after their third use: not for connections that go through a transaction pooler.
-    "prepared": {**_usual, "OPTIONS": {"server_side_binding": True, "prepare_threshold": 3}},
+    # The same database as behind a pooler: nothing is prepared.
+    "unprepared": {**_usual, "OPTIONS": {"prepare_threshold": None}},
     "sqlite": {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": os.environ.get("BENCH_SQLITE", ":memory:"),

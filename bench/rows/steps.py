@@ -21,7 +21,7 @@ AIM = 2.5
 WARM_UP = 5
 COMMITS = "ten INSERT and COMMIT"
 OURS = "this package, ten steps"
-PREPARED = "this package, prepared statements"
+UNPREPARED = "this package, as behind a pooler"
 TABLE = "CREATE TABLE bench_floor (id {serial} PRIMARY KEY, execution {uuid}, step {text}, result {json}, at {time})"
 
 
@@ -43,7 +43,7 @@ def measure_postgresql(stage: Stage) -> Row:
                 "ten INSERT in autocommit": _ten(lambda: auto.execute(insert, (uuid.uuid4(), "one", "1"))),
             }
             row = _row(
-                stage, "steps-postgresql", ("default", "prepared"), floors, f"{conditions}; PostgreSQL with fsync"
+                stage, "steps-postgresql", ("default", "unprepared"), floors, f"{conditions}; PostgreSQL with fsync"
             )
         connections.close_all()
     return row
@@ -75,7 +75,7 @@ def _row(
     stage: Stage, name: str, aliases: tuple[str, ...], floors: dict[str, Callable[[], None]], conditions: str
 ) -> Row:
     repetitions, calls = stage.either(25, 5), stage.either(10, 4)
-    ours = {OURS: _ours(aliases[0])} | ({PREPARED: _ours(aliases[1])} if aliases[1:] else {})
+    ours = {OURS: _ours(aliases[0])} | ({UNPREPARED: _ours(aliases[1])} if aliases[1:] else {})
     before = _done(aliases[0])
     seconds = interleaved({**floors, **ours}, repetitions=repetitions, calls=calls, warm_up=WARM_UP)
     done = _done(aliases[0]) - before
