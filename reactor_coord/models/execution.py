@@ -118,6 +118,11 @@ class Execution(models.Model):
         """Whether it is over."""
         return is_terminal(self.status)
 
+    @property
+    def has_turned_back(self) -> bool:
+        """Whether its way forward has ended in a failure, a cancellation or an undo: taken up again, it rolls back on."""
+        return self.failure is not None or self.cancel_requested or bool(self.cancel_reason)
+
     def resume(self, payload: Any = None) -> Any:
         """Answer the interrupt that it is paused at, or take up again what was aborted."""
         return self._act(verbs().resume(self, payload=payload))

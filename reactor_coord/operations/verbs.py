@@ -53,7 +53,7 @@ def cancel(execution: Execution, *, reason: str = "", actor: str = "") -> None:
     status = ExecutionStatus.ROLLING_BACK if has_begun else ExecutionStatus.CANCELLED
     changes: dict[str, Any] = {"status": status, "cancel_requested": True, "cancel_reason": reason, "park_kind": ""}
     if has_begun:
-        changes |= {"resume_at": _look_at(), "mode": Mode.WORKER}
+        changes |= {"resume_at": _look_at(), "mode": Mode.WORKER, "workers_lost": 0}
     else:
         changes |= {
             "resume_at": None,
@@ -62,7 +62,7 @@ def cancel(execution: Execution, *, reason: str = "", actor: str = "") -> None:
             "waiting_on": None,
             "holds_kept": [],
         }
-    if not store.change(row.id, expect=IDLE, changes=changes, trace=[note]):
+    if not store.change(row.id, expect=IDLE, changes=changes, trace=[note], as_of=row.updated_at):  # it has begun since
         return cancel(_fresh(row), reason=reason, actor=actor)
     events.publish(note, None)
     store.on_commit(lambda: _let_go(row, message=has_begun))
@@ -94,6 +94,7 @@ def undo(execution: Execution, *, reason: str = "", actor: str = "") -> None:
         "resume_at": _look_at(),
         "finished_at": None,
         "reason": "",
+        "workers_lost": 0,
     }
     if is_incomplete:
         changes["failure"] = {**(row.failure or {}), "rollback_failures": []}
@@ -123,7 +124,7 @@ def resume(
     units.definition_of(row.reactor)
     note = _note(row, EventKind.OPERATOR, "resume", reason, actor)
     changes = {
-        "status": ExecutionStatus.READY,
+        "status": ExecutionStatus.ROLLING_BACK if row.has_turned_back else ExecutionStatus.READY,
         "mode": Mode.WORKER,
         "resume_at": _look_at(),
         "finished_at": None,

@@ -41,6 +41,13 @@ def recorded_arguments(frame: Frame, step: StepDefinition, run: StepRun) -> dict
     return dict(codec.decode(run.arguments))
 
 
+def legible_arguments(frame: Frame, step: StepDefinition, run: StepRun) -> dict[str, Any]:
+    """Those of the recorded ones that can be read: what a child ran under needs no more."""
+    if run.arguments is None:
+        return declared_arguments(frame, step)
+    return codec.decode_legible(run.arguments)
+
+
 def requester(frame: Frame, step: str) -> Requester:
     """Name who asks: the tree owns, the lease claims, the root is woken."""
     tree = frame.tree
@@ -62,7 +69,7 @@ def place_of_step(frame: Frame, step: StepDefinition, arguments: Mapping[str, An
 def place_of_reactor(frame: Frame) -> Place:
     """Return the place of the reactor's own declarations."""
     definition = frame.definition
-    place = _place(frame, "", frame.inputs, definition.schema.redacted, definition.coordination)
+    place = _place(frame, "", frame.legible_inputs, definition.schema.redacted, definition.coordination)
     return replace(place, admitted_at=frame.execution.admitted_at)
 
 

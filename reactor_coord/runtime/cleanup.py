@@ -27,7 +27,7 @@ from reactor_coord.errors import (
 )
 from reactor_coord.results import Decided, Failure
 from reactor_coord.runtime import gates, units, verdicts
-from reactor_coord.runtime.arguments import place_of_reactor, place_of_step, recorded_arguments
+from reactor_coord.runtime.arguments import legible_arguments, place_of_reactor, place_of_step, recorded_arguments
 from reactor_coord.runtime.context import StepContext
 from reactor_coord.runtime.gates import Ending, Place
 from reactor_coord.storage import codec, elements
@@ -104,7 +104,7 @@ def _places_around(frame: Frame) -> Iterator[Place]:
     if frame.parent is not None:
         step = frame.parent.definition.steps[frame.execution.parent_step]
         if step.coordination:
-            arguments = recorded_arguments(frame.parent, step, frame.parent.runs[step.name])
+            arguments = legible_arguments(frame.parent, step, frame.parent.runs[step.name])
             yield place_of_step(frame.parent, step, arguments)
     if frame.definition.coordination:
         yield place_of_reactor(frame)
@@ -262,7 +262,7 @@ def _report(
     """Record a cleanup that did not happen, in one transaction; the rollback goes on."""
     if cleanup is Cleanup.UNDO:
         run.status = StepStatus.UNDO_FAILED
-    secrets = verdicts.secrets_of(frame.inputs, frame.definition.schema.redacted)
+    secrets = verdicts.secrets_of(frame.legible_inputs, frame.definition.schema.redacted)
     run.rollback_failure = {
         "step": run.step,
         "reactor": frame.definition.label,

@@ -21,7 +21,7 @@ from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus
 from reactor_coord.errors import ReactorCoordError, ReactorFailed
 from reactor_coord.results import Decided, Failure, Halt, Skipped
 from reactor_coord.runtime import cleanup, fanout, gates, handoff, pausing, steps, verdicts
-from reactor_coord.runtime.arguments import place_of_reactor, place_of_step, recorded_arguments
+from reactor_coord.runtime.arguments import legible_arguments, place_of_reactor, place_of_step
 from reactor_coord.runtime.outcome import FailureView
 from reactor_coord.runtime.parking import Parked
 from reactor_coord.runtime.tree import Frame
@@ -59,7 +59,7 @@ def forward(frame: Frame) -> Any:
 def _fail_the_reactor(frame: Frame, error: Exception) -> verdicts.StepFailed:
     """Fail the reactor itself, not a step of it: nothing is compensated, all that was done is undone."""
     settlement = Settlement(StepStatus.FAILED, error=error, began=False, retryable=False)
-    steps.turn_back(frame, "", settlement, frame.inputs, frame.definition.schema.redacted)
+    steps.turn_back(frame, "", settlement, frame.legible_inputs, frame.definition.schema.redacted)
     frame.tree.save()
     return verdicts.StepFailed(frame, "", settlement)
 
@@ -105,14 +105,15 @@ def perform_compose(frame: Frame, step: StepDefinition) -> None:
         if early is not None:
             return steps.conclude(frame, step, attempt.close(early))
     else:
-        attempt.arguments = recorded_arguments(frame, step, attempt.run)
+        attempt.arguments = legible_arguments(frame, step, attempt.run)
     holds = _take_around(attempt, frame, step, child.execution.started_at if child is not None else None)
     if holds is None:
         return
     if child is None:
         child = _begin(attempt, definition)
     elif child.execution.status in GOES_ON:  # told with the next transaction, as its root was by the claim
-        frame.tree.change(child.execution, status=ExecutionStatus.RUNNING, finished_at=None)
+        status = ExecutionStatus.ROLLING_BACK if child.execution.has_turned_back else ExecutionStatus.RUNNING
+        frame.tree.change(child.execution, status=status, finished_at=None)
     child.holds += holds
     if child.execution.status == ExecutionStatus.ROLLING_BACK:  # taken up in the middle of being undone
         return _undo_and_retry(attempt, child)

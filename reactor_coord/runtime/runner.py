@@ -171,6 +171,7 @@ def _run(frame: Frame) -> None:
     except verdicts.StepFailed:
         pass
     except verdicts.Cancelled:
+        tree.lost_workers = 0  # they died on the way forward: no cleanup has cost any
         tree.change(tree.root, status=ExecutionStatus.ROLLING_BACK, failure=None)
         frame.emit(EventKind.ROLLING_BACK, reason=tree.root.cancel_reason or "cancelled")
     _roll_back(frame)
@@ -187,7 +188,7 @@ def _go_forward(frame: Frame) -> None:
             raise
         settlement = Settlement(StepStatus.FAILED, error=error, began=False, retryable=False)
         frame.tree.change(frame.execution, finished_at=None)
-        steps.turn_back(frame, "", settlement, frame.inputs, frame.definition.schema.redacted)
+        steps.turn_back(frame, "", settlement, frame.legible_inputs, frame.definition.schema.redacted)
         raise verdicts.StepFailed(frame, "", settlement) from error
 
 

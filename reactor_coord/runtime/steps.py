@@ -284,7 +284,7 @@ def record(
         told["reason"] = settlement.reason
     if settlement.error is not None:
         secrets = verdicts.secrets_of(arguments, step.redacted) + verdicts.secrets_of(
-            frame.inputs, frame.definition.schema.redacted
+            frame.legible_inputs, frame.definition.schema.redacted
         )
         run.error = verdicts.error_json(
             settlement.error, began=settlement.began, retryable=settlement.retryable, secrets=secrets
@@ -314,7 +314,7 @@ def turn_back(
     error = settlement.error
     tree.error = error if isinstance(error, BaseException) else None
     secrets = verdicts.secrets_of(arguments, redacted) + verdicts.secrets_of(
-        frame.inputs, frame.definition.schema.redacted
+        frame.legible_inputs, frame.definition.schema.redacted
     )
     failure = {
         "step": step,

@@ -19,6 +19,7 @@ from reactor_coord import probes
 from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
 from reactor_coord.declare.references import SKIPPED_VALUE, UNSET
 from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode, StepStatus
+from reactor_coord.errors import CodecError
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.runtime import events, gates, units
 from reactor_coord.runtime.lease import Lease
@@ -172,6 +173,14 @@ class Frame:
         if self._inputs is None:
             self._inputs = codec.decode(self.execution.inputs)
         return self._inputs
+
+    @property
+    def legible_inputs(self) -> Mapping[str, Any]:
+        """Those of the inputs that can be read: for a description, or for a key that needs no other."""
+        try:
+            return self.inputs
+        except CodecError:
+            return codec.decode_legible(self.execution.inputs)
 
     def input(self, name: str) -> Any:
         """Scope: the reactor's input."""

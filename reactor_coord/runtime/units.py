@@ -307,16 +307,16 @@ def unwind(unit: Execution, *, detach: bool = False) -> list[dict[str, Any]]:
 
 def _unwind_once(row: Execution) -> bool:
     """Take one step towards its end; False when somebody else is at it and there is only waiting."""
-    ends = {"cancel_requested": True, "cancel_reason": "its parent rolled back", "park_kind": ""}
+    ends: dict[str, Any] = {"cancel_requested": True, "cancel_reason": "its parent rolled back", "park_kind": ""}
     if row.status == ExecutionStatus.READY and row.started_at is None:
         cancelled = {"status": ExecutionStatus.CANCELLED, "finished_at": timezone.now(), "resume_at": None}
-        return store.change(row.id, expect={ExecutionStatus.READY}, changes=ends | cancelled)
+        return store.change(row.id, expect={ExecutionStatus.READY}, changes=ends | cancelled, as_of=row.updated_at)
     if row.status == ExecutionStatus.RUNNING:
         store.request_cancel(row.id, reason="its parent rolled back")
         return False
     if row.status != ExecutionStatus.ROLLING_BACK:
         rolling = {"status": ExecutionStatus.ROLLING_BACK, "finished_at": None, "resume_at": look_at(), "failure": None}
-        return store.change(row.id, expect={ExecutionStatus(row.status)}, changes=ends | rolling)
+        return store.change(row.id, expect={ExecutionStatus(row.status)}, changes=ends | rolling | {"workers_lost": 0})
     from reactor_coord.runtime.runner import take_up
 
     return take_up(row.id)

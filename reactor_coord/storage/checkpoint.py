@@ -6,12 +6,14 @@ transaction. Inside an open transaction (an atomic step's) both join it. The cal
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db import models, transaction
+from django.db import InterfaceError, OperationalError, connections, models, transaction
 from django.utils import timezone
 
 from reactor_coord.errors import LeaseLost
@@ -24,6 +26,8 @@ _STEP_RUN_COLUMNS = tuple(
     each.name for each in StepRun._meta.concrete_fields if not each.primary_key and each.name not in _STEP_RUN_KEY
 )
 
+RECONNECT_AFTER = (0.0, 0.5, 1.0, 2.0, 4.0)
+"""Seconds before each attempt to write on a new connection; the lease outlives them all."""
 
 Row = TypeVar("Row", bound=models.Model)
 
@@ -67,10 +71,41 @@ def _write(root_id: UUID, token: str, batch: Batch, *, parking: bool) -> Saved:
     changes = _changes(root_id, batch, parking=parking)
     step_runs = _latest(batch.step_runs)
     write = postgresql.write if clock.is_postgresql(using) else _write_with_orm
-    answer = write(using, root_id, token, changes, batch.new_executions, step_runs, batch.trace)
+    parts = (using, root_id, token, changes, batch.new_executions, step_runs, batch.trace)
+    try:
+        answer = write(*parts)
+    except (OperationalError, InterfaceError) as error:
+        if not _is_cut_off(using):
+            raise
+        answer = _write_again(lambda: write(*parts), using, root_id, changes[root_id]["updated_at"], error)
     if answer is None:
         raise LeaseLost(execution_id=str(root_id), token=token)
     return Saved(*answer)
+
+
+def _is_cut_off(using: str) -> bool:
+    """Whether the connection, and nothing that was written on it before, is what failed."""
+    connection = connections[using]
+    return not connection.in_atomic_block and not connection.is_usable()
+
+
+def _write_again(
+    write: Callable[[], tuple[bool, bool] | None], using: str, root_id: UUID, stamp: datetime, error: Exception
+) -> tuple[bool, bool] | None:
+    """Write on a new connection what the lost one may have written: a body must not run again because it outlived that.
+
+    The row's `updated_at` says whether it did. Whether a wake came is not known then: a message too many does no harm.
+    """
+    for pause in RECONNECT_AFTER:
+        time.sleep(pause)
+        connections[using].close()
+        try:
+            written = Execution.objects.using(using).filter(pk=root_id, updated_at=stamp)
+            cancel_requested = written.values_list("cancel_requested", flat=True).first()
+            return (cancel_requested, True) if cancel_requested is not None else write()
+        except (OperationalError, InterfaceError) as failure:
+            error = failure
+    raise error
 
 
 def _changes(root_id: UUID, batch: Batch, *, parking: bool) -> dict[UUID, dict[str, Any]]:

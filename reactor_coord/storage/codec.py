@@ -7,6 +7,7 @@ cannot be carried is refused with `CodecError`, which names the place, the type 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from collections import OrderedDict
@@ -81,6 +82,20 @@ def decode(data: Any, *, path: str = "") -> Any:
     Raises `CodecError` where a class, a model or a row is gone.
     """
     return _Reader().read(data, path)
+
+
+def decode_legible(data: Any) -> dict[str, Any]:
+    """Those entries of an encoded mapping that can be read: a row or a class that another one names may be gone by now."""
+    try:
+        return dict(decode(data))
+    except CodecError:
+        return dict(_legible(data))
+
+
+def _legible(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name in data.keys() - {TAG, ORDER}:
+        with contextlib.suppress(CodecError):
+            yield name, decode(data[name])
 
 
 @dataclass(slots=True)

@@ -210,11 +210,17 @@ def change(
     expect: Collection[str],
     changes: Mapping[str, Any],
     trace: list[TraceEvent] | None = None,
+    as_of: datetime | None = None,
 ) -> bool:
-    """Change a row nobody runs, if its status is one of `expect`: the ground of every operator's verb. One transaction."""
+    """Change a row nobody runs, if its status is one of `expect`: the ground of every operator's verb. One transaction.
+
+    `as_of`, the row's `updated_at`, for who decided by more than its status: it has not been run since either.
+    """
     using = clock.alias()
     columns = execution_changes(changes, timezone.now())
     idle = Execution.objects.using(using).filter(pk=execution_id, lease_token="", status__in=[str(s) for s in expect])
+    if as_of is not None:
+        idle = idle.filter(updated_at=as_of)
     with transaction.atomic(using=using):
         if not idle.update(**columns):
             return False
