@@ -64,7 +64,8 @@ def _seconds_until_due() -> float | None:
 
 def _free() -> QuerySet[Execution]:
     free = Execution.objects.filter(root_id=F("id"), lease_token="", status__in=(ExecutionStatus.READY, *_WAITING))
-    return free.order_by("id")
+    # An element of a fan-out that has not been let begin is due at no time: its owner, or one that ends, lets it.
+    return free.exclude(status=ExecutionStatus.READY, resume_at=None, started_at=None).order_by("id")
 
 
 def _rows(ids: Iterable[str]) -> list[Execution]:
