@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reactor_coord import Input, Step, compose, step, with_lock, with_rate_limit
+from reactor_coord import Input, Step, compose, step, with_lock, with_period, with_rate_limit
 from reactor_coord.testing import recorder
 from tests.live.reactors import LockedWork, Named, Work
 
@@ -86,3 +86,19 @@ class Few(Named):
 
     before = step(Work, seconds=0)
     call = step(FewWork, seconds=0, after=before)
+
+
+@with_period("{key}:report", every=315_360_000)
+class CoveredWork(Work):
+    """Once in a decade."""
+
+    key = Input(str)
+
+
+class Covered(Named):
+    """One such step."""
+
+    key = Input(str)
+    seconds = Input(float, default=0.0)
+
+    report = step(CoveredWork)

@@ -1,0 +1,156 @@
+"""Which arguments make the same key, before and after a row has carried them; and what a fence is for."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+from decimal import Decimal
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from reactor_coord import Input, Step, step, with_lock, with_ordered_lock, with_rate_limit, with_semaphore
+from reactor_coord.declare.keys import Key
+from reactor_coord.errors import CoordinationKeyError
+from reactor_coord.storage import codec
+from reactor_coord.testing import recorder as recorders
+from reactor_coord.testing.recorder import Recorder
+from tests.integration.runtime.support import eventually, failure, forked, told
+from tests.live.reactors import Named
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+UUID_TEXT = "6f1c2b1e-0b7a-4c1d-9d0e-000000000001"
+EQUAL: list[list[Any]] = [
+    [1, "1", Decimal("1")],
+    [1.0, "1.0", Decimal("1.0")],
+    [True, "True"],
+    [UUID(UUID_TEXT), UUID_TEXT],
+    ["caf\u00e9", "cafe\u0301"],  # the same letters, composed and not
+    ["a "],
+    [" a"],
+    ["a"],
+    ["A"],
+    ["0"],
+    ["-0"],
+    [UUID_TEXT.upper()],
+]
+"""Values of one row make one key, those of two rows two: a value counts as its text, in the composed form of Unicode."""
+
+
+def key_of(value: Any) -> str:
+    return Key("k:{value}", frozenset({"value"})).compute({"value": value}, frozenset())
+
+
+def carried(value: Any) -> Any:
+    """The value as a row gives it back."""
+    return codec.decode(json.loads(json.dumps(codec.encode({"value": value}))))["value"]
+
+
+def test_b157_the_table_of_equal_keys_holds_before_and_after_the_round_trip() -> None:
+    for row in EQUAL:
+        assert len({key_of(value) for value in row} | {key_of(carried(value)) for value in row}) == 1, row
+    for one, other in itertools.combinations(EQUAL, 2):
+        assert key_of(one[0]) != key_of(other[0]), (one, other)
+
+
+@pytest.mark.parametrize("value", [None, "", {"a": 1}, {1, 2}, object()])
+def test_b157_what_has_no_text_of_its_own_makes_no_key(value: Any) -> None:
+    with pytest.raises(CoordinationKeyError):
+        key_of(value)
+
+
+def test_b157_the_order_of_arguments_and_a_default_given_by_hand_change_nothing() -> None:
+    key = Key("{b}:{a}", frozenset({"a", "b"}))
+    assert key.compute({"a": 1, "b": 2}, frozenset()) == key.compute({"b": 2, "a": 1}, frozenset()) == "2:1"
+
+
+def test_b160_two_values_cannot_be_cut_another_way_at_any_primitive(recorder: Recorder) -> None:
+    for decorator in (
+        partial(with_lock, ttl=5),
+        partial(with_semaphore, limit=1, ttl=5),
+        partial(with_ordered_lock),
+        partial(with_rate_limit, limit=1, period=315_360_000),
+    ):
+        reactor = _pair(decorator)
+        first, second = reactor.run(tenant="a:b", item="c"), reactor.run(tenant="a", item="b:c")
+        assert first.succeeded, first.failure
+        assert second.succeeded, second.failure
+        keys = {key for outcome in (first, second) for _, _, key in told(outcome, "acquired")}
+        assert len(keys) == 2
+
+
+def _pair(decorator: Any) -> type[Named]:
+    @decorator("{tenant}:{item}")
+    class Paired(Step):
+        tenant = Input(str)
+        item = Input(str)
+
+        def run(self) -> None:
+            """Nothing."""
+
+    class Pairing(Named):
+        tenant = Input(str)
+        item = Input(str)
+        only = step(Paired)
+
+    return Pairing
+
+
+# ---- what a fence is for
+
+STATE = """
+if tonumber(redis.call('HGET', KEYS[1], 'fence') or 0) >= tonumber(ARGV[1]) then return 0 end
+redis.call('HSET', KEYS[1], 'fence', ARGV[1], 'by', ARGV[2])
+return 1
+"""
+
+
+@with_lock("state", ttl=0.6, wait=5)
+class Writing(Step):
+    """Stands still between its work and its writing, if it is told to."""
+
+    name = Input(str)
+    stops = Input(bool, default=False)
+
+    def run(self) -> int:
+        current = recorders.current()
+        with current.recording("body", name=self.name):
+            if self.stops:
+                os.kill(os.getpid(), signal.SIGSTOP)
+        client = recorders.client(current.url)
+        return int(client.eval(STATE, 1, f"{current.key}:state", self.context.fence("state"), self.name))
+
+
+class Written(Named):
+    stops = Input(bool, default=False)
+    write = step(Writing)
+    returns = write
+
+
+def test_b184_a_holder_that_stood_still_cannot_overwrite_what_came_after_it(recorder: Recorder) -> None:
+    def stale() -> None:
+        outcome = Written.run(name="stale", stops=True)
+        assert failure(outcome).error_type == "LockLost"
+
+    with forked(stale) as pid:
+        recorder.wait_for("body")
+        contender = Written.run(name="contender")
+        assert contender.value == 1
+        os.kill(pid, signal.SIGCONT)
+        status = eventually(lambda: os.waitpid(pid, os.WNOHANG) if _is_child(pid) else (pid, 0))
+        assert os.waitstatus_to_exitcode(status[1]) == 0
+    client = recorders.client(recorder.url)
+    assert client.hget(f"{recorder.key}:state", "by") in {b"contender", "contender"}
+
+
+def _is_child(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
