@@ -225,8 +225,8 @@ class Model(RuleBasedStateMachine):
         wakes = self.locks.tend()
         if before is not None:
             assert wakes == ()
-        elif wakes:
-            assert wakes == self.expect_grant()
+        else:
+            assert wakes == self.expect_grant(), "free room and a waiter outlive no look"
             self.note_grant()
 
     @precondition(lambda self: self.hold is not None)
@@ -241,6 +241,14 @@ class Model(RuleBasedStateMachine):
             self.note_grant()
 
     # ---- what is always so
+
+    @invariant()
+    def who_waits_for_a_free_key_is_soon_looked_at(self) -> None:
+        """A lapsed hold is all that leaves a waiter at a free key, and then the index says that it is time to look."""
+        if self.hold is None and self.line:
+            at = self.locks.connection.client.zscore(self.locks.names.index("lock"), KEY)
+            assert at is not None
+            assert at <= 1
 
     @invariant()
     def the_server_agrees(self) -> None:
