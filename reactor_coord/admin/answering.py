@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +22,7 @@ class AnswerForm(forms.Form):
     reason = forms.CharField(
         max_length=500,
         required=False,
-        label="Note",
+        label="Remark",
         widget=forms.TextInput(attrs={"class": "vTextField", "autocomplete": "off"}),
         help_text="For those who read the history later. It is no part of the answer.",
     )
@@ -73,7 +72,7 @@ def _field(each: FieldView) -> forms.Field:
             # Whether an empty text will do, the runtime knows.
             return forms.CharField(required=False, strip=False, widget=_text_widget(each, schema), **words)
         case _:
-            return _json(each.name, f"JSON: {each.help or each.type}", required=each.required)
+            return _json(each.name, f"JSON: {each.help or each.type}", required=each.required, initial=each.initial)
 
 
 def _choice(choices: list[tuple[str, str]], each: FieldView, words: dict[str, Any]) -> forms.Field:
@@ -89,9 +88,16 @@ def _text_widget(each: FieldView, schema: Mapping[str, Any]) -> forms.Widget:
     return forms.TextInput(attrs={**attributes, "type": kinds.get(str(schema.get("format")), "text")})
 
 
-def _json(label: str, words: str, *, required: bool) -> forms.JSONField:
+class _Json(forms.JSONField):
+    """Empty where there is nothing yet, not `null`."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return "" if value is None else super().prepare_value(value)
+
+
+def _json(label: str, words: str, *, required: bool, initial: Any = None) -> forms.Field:
     widget = forms.Textarea(attrs={"class": "vLargeTextField", "rows": 4, "spellcheck": "false"})
-    return forms.JSONField(label=label, help_text=words, required=required, widget=widget, decoder=json.JSONDecoder)
+    return _Json(label=label, help_text=words, required=required, widget=widget, initial=initial)
 
 
 def _plain(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -48,7 +48,8 @@ def _fields(payload: Payload) -> Iterator[FieldView]:
             schema = each.json_schema()
             words = str(schema.get("description") or "")
             initial = None if each.default is NO_DEFAULT or each.redact else codec.display(_stored(each.default))
-            yield FieldView(name, each.type_label, each.required, each.redact, words, schema, initial)
+            kind = _type_of(schema) if "enum" in schema else each.type_label
+            yield FieldView(name, kind, each.required, each.redact, words, schema, initial)
     elif payload.model is not None:
         whole = payload.model.model_json_schema()
         required = frozenset(whole.get("required", ()))
