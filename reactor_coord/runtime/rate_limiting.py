@@ -5,6 +5,7 @@ Refused in a worker, the execution parks until a slot time of its own; in proces
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +25,13 @@ from reactor_coord.runtime.parking import Park, Parked
 
 HOLDING = ("lock", "semaphore")
 
+IN_PLACE_SECONDS = 0.1
+WAITS_IN_PLACE = 3
+"""A slot this near is waited for where one stands: parking for it costs a worker as much, and comes later.
+
+It is the usual thing in a sliding window, where a start some milliseconds late moves the slot `limit` places behind it.
+"""
+
 
 class RateCharge:
     """The last gate: counts the start, in all windows or none."""
@@ -38,6 +46,11 @@ class RateCharge:
         who = identity(place.requester)
         plans = place.parks and declaration.on_contention == "park"
         slot = self._ask(key, who, windows, algorithm, plans=plans)
+        for _ in range(WAITS_IN_PLACE):
+            if slot is None or not plans or slot.in_seconds > IN_PLACE_SECONDS:
+                break
+            time.sleep(slot.in_seconds)
+            slot = self._ask(key, who, windows, algorithm, plans=plans)
         if slot is not None:
             self._refused(place, declaration, key, slot, plans=plans)
         if self.mode == "charge":
