@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,8 +13,8 @@ from reactor_coord.coordination.keys import Names
 
 
 @pytest.fixture
-def lines(reactor_prefix: str) -> Iterator[OrderedLines]:
-    yield OrderedLines(Connection("default"), Names(reactor_prefix), Keeper())
+def lines(reactor_prefix: str) -> OrderedLines:
+    return OrderedLines(Connection("default"), Names(reactor_prefix), Keeper())
 
 
 def enter(lines: OrderedLines, who: str, poison: float = 60.0, claim: str = "") -> Turn | NotYet:
@@ -88,7 +87,7 @@ def test_order_09_a_position_given_back_is_closed_over(lines: OrderedLines) -> N
     assert lines.complete(first.taken, failed=False) == "c"
 
 
-def test_order_10_a_straggler_of_a_drained_line_does_not_move_the_new_one(lines: OrderedLines) -> None:
+def test_order_10_d100_a_straggler_of_a_drained_line_does_not_move_the_new_one(lines: OrderedLines) -> None:
     old = turn(lines, "a", poison=0.1)
     time.sleep(0.2)
     fresh = turn(lines, "b")
