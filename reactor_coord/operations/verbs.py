@@ -20,7 +20,7 @@ from reactor_coord.models import Execution, TraceEvent
 from reactor_coord.runtime import events, finish, pausing, units
 from reactor_coord.runtime.dispatch import send
 from reactor_coord.runtime.outcome import ExecutionHandle
-from reactor_coord.storage import codec, pauses, store
+from reactor_coord.storage import codec, elements, pauses, store
 
 UNDOABLE = frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.HALTED, ExecutionStatus.ABORTED})
 RESUMABLE = frozenset({ExecutionStatus.ABORTED, ExecutionStatus.NEEDS_DEFINITION})
@@ -104,9 +104,25 @@ def undo(execution: Execution, *, reason: str = "", actor: str = "") -> None:
         if not store.change(row.id, expect={ExecutionStatus(row.status)}, changes=changes, trace=[note]):
             raise _conflict(_fresh(row), "be undone")
         if is_incomplete:
-            store.reopen_undos(row.id)
+            _reopen(row)
     events.publish(note, None)
     store.on_commit(lambda: send(str(row.id), row.queue))
+
+
+def _reopen(row: Execution) -> None:
+    """Have what stayed undone tried again, in the units of the tree too: its rollback takes those up."""
+    for unit in elements.left_undone(row.id):
+        changes = {
+            "status": ExecutionStatus.ROLLING_BACK,
+            "resume_at": _look_at(),
+            "finished_at": None,
+            "reason": "",
+            "workers_lost": 0,
+            "failure": {**(unit.failure or {}), "rollback_failures": []},
+        }
+        if store.change(unit.id, expect={ExecutionStatus.FAILED}, changes=changes, as_of=unit.updated_at):
+            _reopen(unit)
+    store.reopen_undos(row.id)
 
 
 def resume(

@@ -77,12 +77,13 @@ def _order(frame: Frame) -> list[tuple[str, Cleanup]]:
 
 def _state_of(frame: Frame, run: StepRun) -> StepState:
     step = frame.definition.steps.get(run.step)
+    kind = step.kind if step is not None else run.kind  # of a step that is gone: there is still something below it
     return StepState(
         name=run.step,
         status=StepStatus(run.status),
         completion_order=run.completion_order,
         began=bool((run.error or {}).get("began")),
-        is_nested=step is not None and step.kind in DESCENDERS,
+        is_nested=kind in DESCENDERS,
         is_reported=run.rollback_failure is not None,
     )
 

@@ -126,6 +126,8 @@ def let_go(tree: Tree, ending: Ending) -> None:
     leave_lines(tree)
     if tree.trace:
         store.record(tree.take_batch().trace)
+    if is_terminal(tree.root.status) and definition_of(tree.root).fingerprint != tree.root.fingerprint:
+        store.abort_children(tree.root.id)  # of steps that the definition has no more
     units.report(tree.root)
 
 
@@ -171,7 +173,9 @@ def leave_reserved(root: Execution) -> None:
             return
         place = place_of_reactor(Frame(Tree(root, Lease(root.id, "", lease_ttl())), root, definition))
         key = declaration.key.compute(place.arguments, place.redacted)
-    except ReactorCoordError as error:  # a definition that is gone, a key that cannot be had: then it has no position either
+    except (
+        ReactorCoordError
+    ) as error:  # a definition that is gone, a key that cannot be had: then it has no position either
         logger.debug("event=reactor_coord.no_position execution=%s error=%s", root.id, error)
         return
     _leave(root, {"primitive": declaration.primitive, "path": place.path}, [key], parked=False)

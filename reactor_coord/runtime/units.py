@@ -294,15 +294,26 @@ def _is_news(unit: Execution) -> bool:
 def unwind(unit: Execution, *, detach: bool = False) -> list[dict[str, Any]]:
     """Bring a unit to an end in which nothing of it stands, and return what it could not undo.
 
-    Not begun: cancelled. Done: undone, here and now, under its own holds. In flight: asked to end, and waited for.
+    Not begun: cancelled. Done: undone, here and now, under its own holds. In flight: asked to end, and waited for. Of a
+    reactor that this code does not have: left for one that has it, and listed.
     """
     while not detach:
         row = store.load(unit.id)
         if row is None or row.status in {ExecutionStatus.CANCELLED, ExecutionStatus.FAILED, ExecutionStatus.ABORTED}:
             return list((row.failure or {}).get("rollback_failures", ())) if row is not None else []
+        if row.status == ExecutionStatus.NEEDS_DEFINITION:
+            try:
+                definition_of(row.reactor)
+            except UnknownReactor as error:
+                return [_not_undone(row, error)]
         if not _unwind_once(row):
             time.sleep(0.05)
     return []
+
+
+def _not_undone(unit: Execution, error: UnknownReactor) -> dict[str, Any]:
+    message = f"UnknownReactor: {error}"
+    return {"step": "", "reactor": unit.label, "kind": "undo", "key": "", "reason": "raised", "message": message}
 
 
 def _unwind_once(row: Execution) -> bool:

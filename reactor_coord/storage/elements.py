@@ -15,7 +15,7 @@ from django.db.models import Count, F, QuerySet
 from django.utils import timezone
 
 from reactor_coord.engine.states import TERMINAL, ExecutionStatus
-from reactor_coord.models import Execution
+from reactor_coord.models import Execution, StepRun
 from reactor_coord.models.choices import values
 from reactor_coord.storage import clock
 
@@ -80,6 +80,19 @@ def cancel_unbegun(parent_id: UUID, step: str) -> int:
     return unbegun.update(
         status=ExecutionStatus.CANCELLED.value, finished_at=present, resume_at=None, updated_at=present
     )
+
+
+def left_undone(root_id: UUID) -> list[Execution]:
+    """The units whose own rollback is incomplete, and listed so by the steps of this tree that handed them off."""
+    using = clock.alias()
+    runs = StepRun.objects.using(using).filter(execution__root=root_id, rollback_failure__has_key="entries")
+    failed = {"status": ExecutionStatus.FAILED.value, "root_id": F("id")}
+    units = [
+        unit
+        for execution_id, step in runs.values_list("execution_id", "step")
+        for unit in Execution.objects.using(using).filter(parent_id=execution_id, parent_step=step, **failed)
+    ]
+    return [unit for unit in units if (unit.failure or {}).get("rollback_failures")]
 
 
 def parked(ids: Collection[UUID]) -> list[Execution]:

@@ -26,7 +26,7 @@ from reactor_coord.storage.clock import alias
 from reactor_coord.storage.columns import execution_changes, row_values
 from reactor_coord.storage.ids import uuid7
 from reactor_coord.storage.leases import claim, renew, request_wake
-from reactor_coord.storage.sweeping import Due, LostLease, due, expired_leases, mark_lost, push_look
+from reactor_coord.storage.sweeping import Due, LostLease, abort_children, due, expired_leases, mark_lost, push_look
 
 __all__ = [
     "Batch",
@@ -34,6 +34,7 @@ __all__ = [
     "LostLease",
     "NewExecution",
     "Saved",
+    "abort_children",
     "alias",
     "atomic",
     "change",
@@ -241,9 +242,13 @@ def request_cancel(execution_id: UUID | str, *, reason: str = "", trace: list[Tr
 
 
 def reopen_undos(root_id: UUID | str) -> int:
-    """Have an incomplete rollback's failed cleanups tried again: they become what they were before it. Answers how many."""
+    """Have an incomplete rollback's failed cleanups tried again: they become what they were before it. Answers how many.
+
+    A step with work below it that was cancelled half-way is looked through again, too.
+    """
     using = clock.alias()
     runs = StepRun.objects.using(using).filter(execution__root=UUID(str(root_id)))
+    runs.filter(status=StepStatus.CANCELLED.value).update(status=StepStatus.FAILED.value)
     undone = runs.filter(status=StepStatus.UNDO_FAILED.value).update(
         status=StepStatus.SUCCEEDED.value, rollback_failure=None
     )

@@ -92,13 +92,19 @@ def _after_loss(using: str, status: str, *, aborting: bool) -> dict[str, Any]:
 
 def _settle_children(using: str, root_id: UUID, *, aborting: bool) -> None:
     """No child may say `running` when nobody runs its root."""
-    children = Execution.objects.using(using).filter(root_id=root_id).exclude(pk=root_id)
     if aborting:
-        present = clock.now(using)
-        active = [*CLAIMABLE, ExecutionStatus.RUNNING.value]
-        children.filter(status__in=active).update(status=ExecutionStatus.ABORTED.value, finished_at=present)
+        abort_children(root_id)
     else:
+        children = Execution.objects.using(using).filter(root_id=root_id).exclude(pk=root_id)
         children.filter(status=ExecutionStatus.RUNNING.value).update(status=ExecutionStatus.READY.value)
+
+
+def abort_children(root_id: UUID) -> int:
+    """End the children that are not over: nobody goes on with them."""
+    using = clock.alias()
+    children = Execution.objects.using(using).filter(root_id=root_id).exclude(pk=root_id)
+    active = children.filter(status__in=[*CLAIMABLE, ExecutionStatus.RUNNING.value, ExecutionStatus.PAUSED.value])
+    return active.update(status=ExecutionStatus.ABORTED.value, finished_at=clock.now(using))
 
 
 def _loss_events(lost: LostLease, *, aborting: bool) -> list[TraceEvent]:
