@@ -33,6 +33,10 @@ RESEND_AT_MOST_SECONDS = 300.0
 """A message that had no effect is sent again after these, doubling: a long queue must not fill with copies."""
 
 
+AT_ONCE = 100
+"""Rows looked after in one transaction."""
+
+
 @dataclass(frozen=True, slots=True)
 class SweepReport:
     """What one sweep found: leases of dead workers, in-process runs aborted, messages sent again, lines tended."""
@@ -81,12 +85,18 @@ def _send_what_is_due() -> int:
     sent = 0
     for identity, queue in pauses.end_overdue():
         sent += send(str(identity), queue)
-    for row in store.due(ahead=interval):
-        backoff = min(RESEND_AFTER_SECONDS * 2.0 ** min(row.looks, 10), RESEND_AT_MOST_SECONDS)
-        if store.push_look(row, backoff):
+    due = store.due(ahead=interval)
+    for start in range(0, len(due), AT_ONCE):
+        with store.atomic():  # one commit for many: on SQLite each would wait for every other writer
+            mine = [row for row in due[start : start + AT_ONCE] if store.push_look(row, _backoff(row.looks))]
+        for row in mine:
             wait = max(timedelta(0), row.resume_at - timezone.now())
             sent += send(str(row.id), row.queue, wait.total_seconds())
     return sent
+
+
+def _backoff(looks: int) -> float:
+    return min(RESEND_AFTER_SECONDS * 2.0 ** min(looks, 10), RESEND_AT_MOST_SECONDS)
 
 
 def _tend_lines() -> int:
