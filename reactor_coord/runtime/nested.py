@@ -17,8 +17,8 @@ from django.utils import timezone
 from reactor_coord.engine.delays import retry_delay
 from reactor_coord.engine.plan import first_dispatched, is_past_background, next_step
 from reactor_coord.engine.settlement import Settlement
-from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus
-from reactor_coord.errors import ReactorCoordError, ReactorFailed
+from reactor_coord.engine.states import SETTLED_STEPS, EventKind, ExecutionStatus, StepStatus
+from reactor_coord.errors import LeaseLost, ReactorCoordError, ReactorFailed
 from reactor_coord.results import Decided, Failure, Halt, Skipped
 from reactor_coord.runtime import cleanup, fanout, gates, handoff, pausing, steps, verdicts
 from reactor_coord.runtime.arguments import legible_arguments, place_of_reactor, place_of_step
@@ -48,12 +48,26 @@ def forward(frame: Frame) -> Any:
             and is_past_background(frame.definition, frame.statuses(), step)
         ):
             raise verdicts.HandedOver
-        performers = AWAITERS if frame.run(step).status == StepStatus.DISPATCHED else PERFORMERS
-        performers[step.kind](frame, step)
+        _perform(frame, step)
     try:
         return frame.value()
     except Exception as error:
         raise _fail_the_reactor(frame, error) from error
+
+
+def _perform(frame: Frame, step: StepDefinition) -> None:
+    """Perform or await it. What is met on the way, a value of a unit that cannot be read any more, fails the step as well."""
+    performers = AWAITERS if frame.run(step).status == StepStatus.DISPATCHED else PERFORMERS
+    try:
+        performers[step.kind](frame, step)
+    except ReactorCoordError as error:
+        attempt = steps.Attempt(frame, step)
+        if isinstance(error, LeaseLost) or attempt.run.status in SETTLED_STEPS:
+            raise
+        if attempt.run.arguments is not None:
+            attempt.arguments = legible_arguments(frame, step, attempt.run)
+        settlement = attempt.settle(Failure(error, retryable=False), began=False)
+        steps.conclude(frame, step, attempt.close(settlement))
 
 
 def _fail_the_reactor(frame: Frame, error: Exception) -> verdicts.StepFailed:
