@@ -262,9 +262,15 @@ def _redacted(
     derived = {
         name
         for name, ref in arguments.items()
-        if ref.inputs() & schema.redacted or (elements_redacted and ref.has_element())
+        if ref.inputs() & schema.redacted or (elements_redacted and ref.has_element()) or _reads_a_secret_answer(ref)
     }
     return frozenset(derived) | (target_schema.redacted if target_schema else frozenset())
+
+
+def _reads_a_secret_answer(ref: Reference) -> bool:
+    """Whether it is read from an interrupt whose payload has redacted fields."""
+    questions = (root for root in ref.roots() if isinstance(root, StepNode) and root.kind == "interrupt")
+    return any(question.options["payload"].redacted for question in questions)
 
 
 def _references(options: Mapping[str, Any]) -> list[Reference]:

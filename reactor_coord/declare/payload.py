@@ -19,6 +19,11 @@ class Payload:
     schema: InputSchema | None = None
     model: type[BaseModel] | None = None
 
+    @property
+    def redacted(self) -> frozenset[str]:
+        """The fields that must not be shown."""
+        return self.schema.redacted if self.schema is not None else frozenset()
+
     def validate(self, value: Any, owner: str = "payload") -> Any:
         """The payload coerced: a dict, or an instance of the model. Raises `InputValidationError` with `.fields`."""
         if self.model is not None:

@@ -134,7 +134,7 @@ def resume(
     """
     row = _root(execution, "resume")
     if row.status == ExecutionStatus.PAUSED:
-        return _answer(row, payload, step)
+        return _answer(row, payload, step, reason=reason, actor=actor)
     if row.status not in RESUMABLE:
         raise _conflict(row, "be resumed")
     units.definition_of(row.reactor)
@@ -152,7 +152,7 @@ def resume(
     store.on_commit(lambda: send(str(row.id), row.queue))
 
 
-def _answer(row: Execution, payload: Any, step: str | None) -> None:
+def _answer(row: Execution, payload: Any, step: str | None, *, reason: str, actor: str) -> None:
     questions = [run for run in pauses.of_tree(row.id) if step is None or run.step == step]
     if len(questions) != 1:
         names = ", ".join(run.step for run in pauses.of_tree(row.id)) or "none"
@@ -162,7 +162,7 @@ def _answer(row: Execution, payload: Any, step: str | None) -> None:
             status=row.status,
             verb="be resumed",
         )
-    pausing.answer_run(questions[0], payload)
+    pausing.answer_run(questions[0], payload, reason=reason, actor=actor)
 
 
 def retry(execution: Execution, *, from_step: str | None = None, reason: str = "", actor: str = "") -> ExecutionHandle:

@@ -38,8 +38,10 @@ def perform(frame: Frame, step: StepDefinition) -> None:
     frame.tree.lease.check()
     run = attempt.run
     if run.status == StepStatus.RUNNING and run.correlation_id:
-        value = codec.decode(run.result) if run.result is not None else None
-        return steps.conclude(frame, step, attempt.close(attempt.settle(Success(value))))
+        given = run.result
+        settlement = attempt.settle(Success(codec.decode(given) if given is not None else None))
+        run.result = given  # as it was kept: with its redacted fields marked
+        return steps.conclude(frame, step, attempt.close(settlement))
     if run.status != StepStatus.WAITING:
         early = attempt.prepare(guards=False)
         if early is not None:
@@ -123,15 +125,16 @@ def answer(definition: ReactorDefinition, correlation_id: str, step: str | None,
     return answer_run(run, payload)
 
 
-def answer_run(run: StepRun, payload: Any) -> Execution:
+def answer_run(run: StepRun, payload: Any, *, reason: str = "", actor: str = "") -> Execution:
     """Answer one waiting question: validated, then claimed, then its execution made ready. One claim, one effect."""
     definition = units.definition_of(run.execution.reactor)
     step = definition.step(run.step)
     value = step.options["payload"].validate(payload, f"the answer to {definition.label}.{run.step}")
     root = store.load(run.execution.root_id or run.execution.id)
     assert root is not None
-    note = events.row(root, EventKind.OPERATOR, step=run.step, verb="resume", correlation_id=run.correlation_id)
-    if not _claim(run, codec.encode(value), root, note):
+    told = {"verb": "resume", "correlation_id": run.correlation_id, "reason": reason, "actor": actor}
+    note = events.row(root, EventKind.OPERATOR, step=run.step, **told)
+    if not _claim(run, codec.encode(value, step.options["payload"].redacted), root, note):
         raise ExecutionConflict(
             f"{run.correlation_id!r} was answered already, or its execution is over",
             execution_id=str(root.id),

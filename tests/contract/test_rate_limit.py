@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from reactor_coord.coordination import RateLimits, Window
+from reactor_coord.coordination import RateLimits, Slot, Window
 from reactor_coord.coordination.connection import Connection
 from reactor_coord.coordination.keys import Names
 
@@ -17,7 +17,9 @@ def limits(reactor_prefix: str) -> RateLimits:
     return RateLimits(Connection("default"), Names(reactor_prefix), grace=2.0)
 
 
-def charge(limits: RateLimits, who: str, windows: list[Window], algorithm: str = "fixed_window", plans: bool = False):
+def charge(
+    limits: RateLimits, who: str, windows: list[Window], algorithm: str = "fixed_window", plans: bool = False
+) -> Slot | None:
     return limits.charge("k", who, f"{who}-{time.monotonic_ns()}", windows, algorithm, plans=plans)
 
 

@@ -48,7 +48,8 @@ def test_reenter_12_a_contended_unit_parks_in_its_own_job(live_worker: Any, reco
         unit = recorder.wait_until(
             lambda: Execution.objects.filter(parent_id=handle.id, status="parked").first(), "the unit's park"
         )
-        assert unit.waiting_on["key"] == "k"
+        assert unit is not None
+        assert (unit.waiting_on or {})["key"] == "k"
         recorder.wait_until(lambda: recorder.count("run meanwhile") == 1, "the rest to go on")
         recorder.wait_until(lambda: handle.status == "parked", "the parent to wait for the value")
         assert handle.execution.park_kind == "result"

@@ -225,3 +225,28 @@ def test_an_answer_that_meets_a_run_taken_up_in_vain_is_not_refused(reactor_disp
         again.join()
     testing.drain()
     assert handle.wait(timeout=1).value is True
+
+
+class Secretive(Named):
+    """A question whose answer has a field that must not be shown."""
+
+    ask = interrupt(correlation_id="secretive", payload={"pin": Input(str, redact=True), "note": str})
+
+    @step(answer=ask)
+    def use(answer: dict[str, str]) -> int:
+        return len(answer["pin"])
+
+
+def test_b200_a_redacted_answer_is_marked_where_it_is_kept_and_where_it_is_read(
+    recorder: Recorder, reactor_dispatches: Dispatches
+) -> None:
+    from reactor_coord.storage import codec
+
+    handle = Secretive.enqueue()
+    testing.drain()
+    handle.execution.resume(payload={"pin": "917-secret", "note": "fine"})
+    testing.drain()
+    assert handle.wait(1).value == 10
+    runs = {run.step: run for run in handle.execution.step_runs.all()}
+    assert "917-secret" not in str(codec.display(runs["ask"].result))
+    assert "917-secret" not in str(codec.display(runs["use"].arguments))

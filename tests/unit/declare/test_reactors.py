@@ -263,7 +263,7 @@ other_charge = Payment.charge
             "step 'work' of Bad: Charge has no input 'amuont'. Did you mean 'amount'",
         ),
         (lambda: make(work=step(Charge, atomic=True)), "no option 'atomic'.*declare it on Charge"),
-        (lambda: make(work=compose(Payment, retry=3)), "must be a Retry"),
+        (lambda: make(work=compose(Payment, retry=3)), "must be a Retry"),  # type: ignore[arg-type]
         (lambda: make(work=interrupt(amount=3)), "interrupt takes no argument 'amount' unless where= reads it"),
         (lambda: make(work=step(Charge, arguments={"amount": 1}, amount=2)), "'amount' is given twice"),
         (lambda: make(work=step(Charge, arguments=3)), "arguments takes a mapping"),  # type: ignore[call-overload]
