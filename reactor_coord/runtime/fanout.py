@@ -6,6 +6,7 @@ a window of them is in flight; each that ends lets the next begin; the last one,
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -154,10 +155,8 @@ def _settle(attempt: steps.Attempt, frame: Frame, step: StepDefinition, *, has_f
     halted = elements.first(frame.execution.id, step.name, {ExecutionStatus.HALTED})
     if halted is not None:
         return attempt.settle(Halt(None, halted.reason))
-    values = [
-        codec.decode(result) if result is not None else None
-        for result in elements.results(frame.execution.id, step.name)
-    ]
+    with contextlib.closing(elements.results(frame.execution.id, step.name)) as results:
+        values = [codec.decode(result) if result is not None else None for result in results]
     return _collect(attempt, values)
 
 

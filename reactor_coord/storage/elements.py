@@ -6,7 +6,7 @@ and no message finds it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Generator
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -67,10 +67,10 @@ def first(parent_id: UUID, step: str, statuses: Collection[str]) -> Execution | 
     return found.order_by("element_index").first()
 
 
-def results(parent_id: UUID, step: str) -> Iterable[Any]:
-    """Their encoded results in order, read in portions."""
+def results(parent_id: UUID, step: str) -> Generator[Any]:
+    """Their encoded results in order, read in portions; close it when not all are read."""
     rows = _rows(parent_id, step).order_by("element_index").values_list("result", flat=True)
-    return rows.iterator(chunk_size=500)
+    yield from rows.iterator(chunk_size=500)
 
 
 def cancel_unbegun(parent_id: UUID, step: str) -> int:
