@@ -183,7 +183,11 @@ class OrderedLines:
         state, _, line = self._keys(key)
         return [("HGETALL", state), ("HLEN", line)]
 
-    def _renew(self, taken: Taken, timeout: float, prolong: bool) -> dict[str, float]:
+    def renew(self, taken: Taken) -> frozenset[str]:
+        """Show a sign of life; answers the key when the position is no longer its own."""
+        return frozenset(key for key, left in self._renew(taken).items() if left < 0)
+
+    def _renew(self, taken: Taken, timeout: float | None = None, prolong: bool = True) -> dict[str, float]:
         who, epoch, position, ttl, _ = taken.token.split("\x1f")
         key = taken.keys[0].key
         alive = self._run(

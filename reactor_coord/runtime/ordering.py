@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -121,7 +122,10 @@ class OrderedGate:
         ordered_lines().pause(hold.taken, horizon)
 
     def check(self, hold: Hold) -> None:
-        """The keeper tells of a lost position."""
+        """Ask Redis whether it is still its own: a process that stood still may end its body before its keeper tells it."""
+        asked_at = time.monotonic()
+        hold.lost |= ordered_lines().renew(hold.taken)
+        hold.seen_at = asked_at
 
     def leave(self, keys: Iterable[str], requester: Requester, *, parked: bool = False) -> None:
         """Give the position back."""
