@@ -168,7 +168,8 @@ def _answer(row: Execution, payload: Any, step: str | None, *, reason: str, acto
 def retry(execution: Execution, *, from_step: str | None = None, reason: str = "", actor: str = "") -> ExecutionHandle:
     """Start a new execution with the same inputs; the failed one stays as it is, and the two name each other.
 
-    A new one, because what the old one did is undone: its idempotency keys belong to effects that were taken back.
+    Asked several times, there is one. It is new, because what the old one did is undone: its idempotency keys belong to
+    effects that were taken back.
     """
     row = _root(execution, "retry")
     if row.status not in {ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}:
@@ -188,13 +189,32 @@ def retry(execution: Execution, *, from_step: str | None = None, reason: str = "
             verb="be retried",
         )
     definition = registry.lookup(row.reactor)
-    prepared = definition.cls.options(queue=row.queue or None, tags={**row.tags, "retry_of": str(row.id)})
+    prepared = definition.cls.options(
+        queue=row.queue or None,
+        tags={**row.tags, "retry_of": str(row.id)},
+        idempotency_key=f"retry_of:{row.id}",
+    )
     with store.atomic():
         handle: ExecutionHandle = prepared.enqueue(**codec.decode(row.inputs))
+        if not handle.created:
+            return _as_retried_before(row, handle)
         note = _note(row, EventKind.OPERATOR, "retry", reason, actor)
         note.data["retried_as"] = str(handle.id)
         store.record([note])
     events.publish(note, definition)
+    return handle
+
+
+def _as_retried_before(row: Execution, handle: ExecutionHandle) -> ExecutionHandle:
+    """Asked twice, there is one retry; when that one is over, it is the one to retry."""
+    status = handle.status
+    if is_terminal(status):
+        raise ExecutionConflict(
+            f"Execution {row.id} was retried already, as {handle.id}, which is {status}: look at that one",
+            execution_id=str(row.id),
+            status=row.status,
+            verb="be retried",
+        )
     return handle
 
 

@@ -29,7 +29,7 @@ from reactor_coord.results import Decided, Failure
 from reactor_coord.runtime import gates, units, verdicts
 from reactor_coord.runtime.arguments import legible_arguments, place_of_reactor, place_of_step, recorded_arguments
 from reactor_coord.runtime.context import StepContext
-from reactor_coord.runtime.gates import Ending, Place
+from reactor_coord.runtime.gates import Ending, Hold, Place
 from reactor_coord.storage import codec, elements
 
 if TYPE_CHECKING:
@@ -98,7 +98,22 @@ def _hold_what_is_around(frame: Frame) -> None:
     if frame.holds:
         return
     for place in _places_around(frame):
-        frame.holds += frame.tree.hold(gates.acquire(place, for_rollback=True))
+        frame.holds += frame.tree.hold(_acquire(frame, place))
+
+
+def _acquire(frame: Frame, place: Place) -> list[Hold]:
+    """Take what gates cleanup here; a Redis that cannot be reached is waited for as long as a holder would be, once."""
+    patience = gates.rollback_patience(place)
+    ends_at = time.monotonic() + patience
+    while True:
+        try:
+            return gates.acquire(place, for_rollback=True)
+        except CoordinationUnavailable:
+            if frame.tree.is_redis_given_up or time.monotonic() >= ends_at:
+                frame.tree.is_redis_given_up = True
+                raise
+            frame.tree.lease.check()
+            time.sleep(min(0.2, max(0.01, patience / 10)))
 
 
 def _places_around(frame: Frame) -> Iterator[Place]:
@@ -201,7 +216,7 @@ def _clean(frame: Frame, step: StepDefinition, cleanup: Cleanup) -> None:
     try:
         arguments = recorded_arguments(frame, step, run)
         place = place_of_step(frame, step, arguments)
-        holds = frame.tree.hold(gates.acquire(place, for_rollback=True))
+        holds = frame.tree.hold(_acquire(frame, place))
     except (ContentionError, CoordinationUnavailable, CoordinationKeyError) as error:
         return _report(frame, run, cleanup, UNAVAILABLE, error, key=getattr(error, "key", "") or "")
     except Exception as error:  # noqa: BLE001 - arguments that cannot be had any more: reported, and the others go on

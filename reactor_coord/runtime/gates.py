@@ -191,6 +191,16 @@ def refuse_unknown(declarations: Mapping[str, Any], where: str) -> None:
             )
 
 
+def rollback_patience(place: Place) -> float:
+    """Seconds for which a rollback waits for what this place declares."""
+    waits = (
+        gate.rollback_wait(place.declarations[gate.primitive])
+        for gate in phases()
+        if gate.primitive in place.declarations
+    )
+    return max((wait for wait in waits if wait is not None), default=0.0)
+
+
 def acquire(place: Place, *, for_rollback: bool = False) -> list[Hold]:
     """Take everything the place declares, in the fixed order; all of it or nothing.
 

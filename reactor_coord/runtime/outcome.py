@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from django.db import connections
+
 from reactor_coord.engine.states import ExecutionStatus, is_terminal
 from reactor_coord.errors import ReactorFailed
 
@@ -131,6 +133,15 @@ class Outcome:
         return cls(ExecutionStatus(row.status), row, value, failure, results, row.reason)
 
 
+def _why_not(row: Execution) -> str:
+    """What to look at first when an execution is not over in time."""
+    if row.status != ExecutionStatus.READY:
+        return f"; `manage.py executions {row.pk}` shows what it waits on"
+    if any(each.in_atomic_block for each in connections.all(initialized_only=True)):
+        return ": its message goes out when the transaction that is open here commits, so wait after that"
+    return ": no worker has begun it. Is one running, on this broker and queue?"
+
+
 @dataclass(frozen=True, slots=True)
 class ExecutionHandle:
     """Enqueued work: its id at once, its state whenever asked."""
@@ -162,7 +173,7 @@ class ExecutionHandle:
             if is_terminal(row.status) or row.status in {ExecutionStatus.PAUSED, ExecutionStatus.NEEDS_DEFINITION}:
                 return Outcome.of_row(row)
             if time.monotonic() >= deadline:
-                raise TimeoutError(f"execution {self.id} is still {row.status} after {timeout:g} s")
+                raise TimeoutError(f"execution {self.id} is still {row.status} after {timeout:g} s{_why_not(row)}")
             time.sleep(interval)
             interval = min(interval * 1.3, 0.5)
 

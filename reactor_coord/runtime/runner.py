@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -17,9 +18,9 @@ from django.utils import timezone
 
 from reactor_coord import conf, probes
 from reactor_coord.declare.definition import ReactorDefinition
-from reactor_coord.engine.settlement import Settlement
+from reactor_coord.engine.settlement import Settlement, losses_allowed
 from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode, StepStatus, is_terminal
-from reactor_coord.errors import LeaseLost, ReactorCoordError, UnknownReactor
+from reactor_coord.errors import LeaseLost, ReactorCoordError, UnknownReactor, WorkerLost
 from reactor_coord.models import Execution, TraceEvent
 from reactor_coord.runtime import cleanup, finish, steps, verdicts
 from reactor_coord.runtime.dispatch import send
@@ -92,9 +93,13 @@ def _run_claimed(row: Execution) -> None:
 
 def _is_too_early(row: Execution) -> bool:
     """Whether a stray message came to an execution that waits for its time and not for a key."""
-    if not row.waiting_on or not row.waiting_on.get("timed") or row.cancel_requested:
+    waited = row.waiting_on
+    if not isinstance(waited, Mapping) or not waited.get("timed") or row.cancel_requested:
         return False
-    return timezone.now() < datetime.fromisoformat(row.waiting_on["until"]) - EARLY
+    try:
+        return timezone.now() < datetime.fromisoformat(waited["until"]) - EARLY
+    except (KeyError, TypeError, ValueError):  # not a note of ours: it keeps nobody from running
+        return False
 
 
 def _put_back(tree: Tree) -> None:
@@ -161,6 +166,7 @@ def _run(frame: Frame) -> None:
     tree = frame.tree
     try:
         if not is_rolling_back(tree):
+            _bound_deaths(frame)
             return _go_forward(frame)
     except Parked as parked:
         return finish.park(frame, parked)
@@ -175,6 +181,25 @@ def _run(frame: Frame) -> None:
         tree.change(tree.root, status=ExecutionStatus.ROLLING_BACK, failure=None)
         frame.emit(EventKind.ROLLING_BACK, reason=tree.root.cancel_reason or "cancelled")
     _roll_back(frame)
+
+
+def _bound_deaths(frame: Frame) -> None:
+    """Fail a reactor whose workers die before a step can be blamed: being admitted, or reading what it kept."""
+    tree = frame.tree
+    floor = conf.settings().MAX_WORKER_LOSSES
+    allowed = max(losses_allowed(step.retry, floor) for step in frame.definition.steps.values())
+    if tree.lost_workers <= allowed:
+        return
+    deaths, tree.lost_workers = tree.lost_workers, 0
+    error = WorkerLost(
+        f"{frame.definition.label} cost {deaths} workers their lives outside its steps; it is not tried again",
+        reactor=frame.definition.label,
+        count=deaths,
+    )
+    settlement = Settlement(StepStatus.FAILED, error=error, began=False, retryable=False)
+    steps.turn_back(frame, "", settlement, {}, frozenset())
+    tree.save()
+    raise verdicts.StepFailed(frame, "", settlement)
 
 
 def _go_forward(frame: Frame) -> None:

@@ -42,6 +42,8 @@ class Tree:
     holds: list[Hold] = field(default_factory=list)
     """Every hold of the tree, outermost first."""
     cancel_requested: bool = False
+    is_redis_given_up: bool = False
+    """Whether its rollback has waited for Redis as long as it was to, in vain."""
     waited: Mapping[str, Any] | None = None
     """What the last park waited on; None once it is had."""
     kept: list[Mapping[str, Any]] = field(default_factory=list)
@@ -72,7 +74,7 @@ class Tree:
             root,
             lease,
             cancel_requested=root.cancel_requested,
-            waited=root.waiting_on,
+            waited=root.waiting_on if isinstance(root.waiting_on, Mapping) else None,
             kept=list(root.holds_kept or ()),
             lost_workers=root.workers_lost,
         )

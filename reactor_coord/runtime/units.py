@@ -66,8 +66,11 @@ def definition_of(name: str) -> ReactorDefinition:
 
 
 def unit_definition(parent: ReactorDefinition, step: StepDefinition) -> ReactorDefinition:
-    """Return what a unit of this step runs: the reactor, or a reactor of the one step."""
-    if step.reactor_class is not None:
+    """Return what a unit of this step runs: the reactor, or a reactor of the one step.
+
+    A reactor around which the step declares something is that one step, composed.
+    """
+    if step.reactor_class is not None and not step.coordination and step.retry is None:
         return step.reactor_class.definition
     made = _singles.get((parent.name, step.name))
     if made is None or made[0] is not parent:
@@ -80,14 +83,18 @@ _singles: dict[tuple[str, str], tuple[ReactorDefinition, ReactorDefinition]] = {
 
 def _single(parent: ReactorDefinition, step: StepDefinition) -> ReactorDefinition:
     name = step.name
-    assert step.step_class is not None
-    schema = step.step_class.inputs_schema
+    within = step.reactor_class.definition if step.reactor_class is not None else None
+    if within is not None:
+        schema, queue = within.schema, within.queue
+    else:
+        assert step.step_class is not None
+        schema, queue = step.step_class.inputs_schema, parent.queue
     alone = StepDefinition(
         name=name,
         index=0,
-        kind="step",
+        kind="step" if within is None else "compose",
         step_class=step.step_class,
-        reactor_class=None,
+        reactor_class=step.reactor_class,
         arguments=MappingProxyType({field: _Argument(field) for field in schema.fields}),
         schema=schema,
         after=frozenset(),
@@ -109,7 +116,7 @@ def _single(parent: ReactorDefinition, step: StepDefinition) -> ReactorDefinitio
         steps=MappingProxyType({name: alone}),
         returns=StepRef(name),
         coordination=MappingProxyType({}),
-        queue=parent.queue,
+        queue=queue,
         on_crash=parent.on_crash,
         allow_in_atomic=parent.allow_in_atomic,
         background_after=None,
@@ -201,10 +208,23 @@ def _wanted(definition: ReactorDefinition, inputs: Mapping[str, Any]) -> Iterabl
     for step in definition.steps.values():
         names = frozenset(name for name, ref in step.arguments.items() if not ref.steps() and not ref.has_element())
         try:
-            arguments = resolve_arguments(step.arguments, scope, names)
+            arguments = _with_defaults(step, resolve_arguments(step.arguments, scope, names))
             yield from _exclusive_keys(step.coordination, arguments, step.redacted)
+            if step.kind == "compose" and step.reactor_class is not None:
+                yield from _wanted(step.reactor_class.definition, arguments)
         except Exception as error:  # noqa: BLE001 - not to be known at dispatch: it is met, and told, where it runs
             logger.debug("event=reactor_coord.key_unknown_at_dispatch step=%s error=%s", step.name, error)
+
+
+def _with_defaults(step: StepDefinition, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Coerce what is known and add the defaults of what nothing is wired to, as the step itself will: one key, not two."""
+    found = dict(known)
+    for name, field in (step.schema.fields if step.schema is not None else {}).items():
+        if name in known:
+            found[name] = field.validated(known[name])
+        elif name not in step.arguments and not field.required:
+            found[name] = field.absent()
+    return found
 
 
 def _exclusive_keys(

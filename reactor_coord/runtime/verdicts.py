@@ -61,7 +61,7 @@ def message_of(error: BaseException | str | None, secrets: Iterable[str] = ()) -
     """Return the error's message, bounded, redacted values masked; even an error that cannot print itself has one."""
     try:
         message = str(error) if error is not None else ""
-    except Exception:  # noqa: BLE001 - an author's __str__ must not cost the failure it describes
+    except BaseException:  # noqa: BLE001 - an author's __str__ must not cost the failure it describes
         message = f"<{type(error).__name__} whose message cannot be printed>"
     for secret in secrets:
         message = message.replace(secret, "[redacted]")
