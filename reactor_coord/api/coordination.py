@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiResponse
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,7 +19,7 @@ from reactor_coord.models import Execution
 from reactor_coord.operations import views
 
 from . import serializers
-from .base import OperatorViewSet
+from .base import OperatorViewSet, described
 from .pagination import CappedPagination
 from .permissions import RELEASE, VIEW
 
@@ -38,7 +38,7 @@ class CoordinationViewSet(OperatorViewSet):
         ("release", "drop", "skip", "reset", "clear", "forget"), (VIEW, RELEASE)
     )
 
-    @extend_schema(
+    @described(
         tags=_TAGS,
         responses={200: serializers.Hold(many=True), 503: _UNREACHABLE},
         summary="Every live hold, the oldest first",
@@ -48,7 +48,7 @@ class CoordinationViewSet(OperatorViewSet):
         """Key, holder, since when, how much of its lease is left, its fence, and how many wait for it."""
         return self._page(views.holds(), serializers.Hold)
 
-    @extend_schema(
+    @described(
         tags=_TAGS, responses={200: serializers.Waiter(many=True), 503: _UNREACHABLE}, summary="Everybody in line"
     )
     @action(detail=False)
@@ -56,7 +56,7 @@ class CoordinationViewSet(OperatorViewSet):
         """By key and place: in the order in which they will be served."""
         return self._page(views.waiters(), serializers.Waiter)
 
-    @extend_schema(
+    @described(
         tags=_TAGS,
         responses={200: serializers.RateLimit(many=True), 503: _UNREACHABLE},
         summary="Rate limits: windows and planned slots",
@@ -66,7 +66,7 @@ class CoordinationViewSet(OperatorViewSet):
         """By key; those of which a window or a plan is left."""
         return self._page(views.limits(), serializers.RateLimit)
 
-    @extend_schema(
+    @described(
         tags=_TAGS,
         responses={200: serializers.Bucket(many=True), 503: _UNREACHABLE},
         summary="Periods: marked buckets",
@@ -76,7 +76,7 @@ class CoordinationViewSet(OperatorViewSet):
         """By key; buckets that are not over, with who ran in them."""
         return self._page(views.buckets(), serializers.Bucket)
 
-    @extend_schema(
+    @described(
         tags=_TAGS,
         responses={200: serializers.OrderedLine(many=True), 503: _UNREACHABLE},
         summary="Ordered lines: whose turn it is, and who comes next",
@@ -86,13 +86,13 @@ class CoordinationViewSet(OperatorViewSet):
         """By key; lines that somebody is in."""
         return self._page(views.lines(), serializers.OrderedLine)
 
-    @extend_schema(tags=_TAGS, responses=serializers.Park(many=True), summary="Executions that stepped aside, and why")
+    @described(tags=_TAGS, responses=serializers.Park(many=True), summary="Executions that stepped aside, and why")
     @action(detail=False)
     def parks(self, request: Request) -> Response:
         """From the database, with holder and place from Redis; without Redis they are as last recorded (`wait.live` false)."""
         return self._page(views.parks(self.get_queryset()), serializers.Park, needs_redis=False)
 
-    @extend_schema(
+    @described(
         tags=_TAGS,
         request=serializers.Release,
         responses={
@@ -116,7 +116,7 @@ class CoordinationViewSet(OperatorViewSet):
             )
         return Response(serializers.Released({"key": wanted["key"], "fence": wanted["fence"], "released": True}).data)
 
-    @extend_schema(
+    @described(
         tags=_TAGS,
         request=serializers.Drop,
         responses={200: serializers.Done, 409: _CHANGED, 503: _UNREACHABLE},
@@ -127,7 +127,7 @@ class CoordinationViewSet(OperatorViewSet):
         """Its execution is not ended: it looks again by itself when it was due to, and joins anew, last."""
         return self._act("drop", operations.drop_waiter, serializers.Drop(data=request.data))
 
-    @extend_schema(
+    @described(
         tags=_TAGS,
         request=serializers.Skip,
         responses={200: serializers.Done, 409: _CHANGED, 503: _UNREACHABLE},
@@ -138,7 +138,7 @@ class CoordinationViewSet(OperatorViewSet):
         """The next is woken. Who had it, if it still waits, arrives anew, last; if it runs, it has lost its turn."""
         return self._act("skip", operations.skip_position, serializers.Skip(data=request.data))
 
-    @extend_schema(
+    @described(
         tags=_TAGS,
         request=serializers.Reset,
         responses={200: serializers.Done, 409: _CHANGED, 503: _UNREACHABLE},
@@ -149,7 +149,7 @@ class CoordinationViewSet(OperatorViewSet):
         """Whoever waits in it is woken, in order, and arrives anew; a failed position is forgotten."""
         return self._act("reset", operations.reset_line, serializers.Reset(data=request.data))
 
-    @extend_schema(
+    @described(
         tags=_TAGS,
         request=serializers.Clear,
         responses={200: serializers.Done, 409: _CHANGED, 503: _UNREACHABLE},
@@ -160,7 +160,7 @@ class CoordinationViewSet(OperatorViewSet):
         """Whoever comes next in it runs once more."""
         return self._act("clear", operations.clear_period, serializers.Clear(data=request.data))
 
-    @extend_schema(
+    @described(
         tags=_TAGS,
         request=serializers.Forget,
         responses={200: serializers.Done, 409: _CHANGED, 503: _UNREACHABLE},

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from django_filters.rest_framework import DjangoFilterBackend
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from rest_framework import status
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -20,7 +20,7 @@ from reactor_coord.models import Execution
 from reactor_coord.operations import views
 
 from . import serializers
-from .base import OperatorViewSet
+from .base import OperatorViewSet, described
 from .filters import ExecutionFilter
 from .pagination import CappedPagination
 from .permissions import OPERATE, VIEW
@@ -52,7 +52,7 @@ class ExecutionViewSet(OperatorViewSet):
         "resume": (VIEW, OPERATE),
     }
 
-    @extend_schema(tags=_TAGS, responses=serializers.Summary(many=True), summary="List executions, newest first")
+    @described(tags=_TAGS, responses=serializers.Summary(many=True), summary="List executions, newest first")
     def list(self, request: Request) -> Response:
         """Without payloads, and unless asked otherwise only those that somebody started: not what they composed or dispatched.
 
@@ -62,12 +62,12 @@ class ExecutionViewSet(OperatorViewSet):
         page = self.paginate_queryset(rows) or ()
         return self.get_paginated_response(serializers.Summary([views.summary(row) for row in page], many=True).data)
 
-    @extend_schema(tags=_TAGS, responses=serializers.Detail, summary="Everything about one execution", filters=False)
+    @described(tags=_TAGS, responses=serializers.Detail, summary="Everything about one execution", filters=False)
     def retrieve(self, request: Request, id: UUID) -> Response:
         """Its steps, begun or not, what each coordinates, what it waits on and who holds that."""
         return Response(serializers.Detail(views.detail(self._row(), trace_limit=0)).data)
 
-    @extend_schema(
+    @described(
         tags=_TAGS,
         request=serializers.Start,
         responses={202: serializers.Started, 400: _WRONG, 503: _UNREACHABLE},
@@ -83,7 +83,7 @@ class ExecutionViewSet(OperatorViewSet):
         body = serializers.Started({"id": handle.id, "status": str(handle.status), "url": url}).data
         return Response(body, status=status.HTTP_202_ACCEPTED, headers={"Location": url})
 
-    @extend_schema(
+    @described(
         tags=_TAGS,
         responses=serializers.Trace(many=True),
         summary="What happened, in order",
@@ -97,7 +97,7 @@ class ExecutionViewSet(OperatorViewSet):
         page = self.paginate_queryset(views.trace_rows(row)) or ()
         return self.get_paginated_response(serializers.Trace(views.trace_views(row, page), many=True).data)
 
-    @extend_schema(
+    @described(
         tags=_TAGS,
         request=serializers.Reason,
         responses={200: serializers.Summary, 409: _CONFLICT},
@@ -109,7 +109,7 @@ class ExecutionViewSet(OperatorViewSet):
         """What is parked is cancelled at once; what runs is asked to stop after the step it is in."""
         return self._act("cancel", serializers.Reason(data=request.data))
 
-    @extend_schema(
+    @described(
         tags=_TAGS,
         request=serializers.Retry,
         responses={200: serializers.Summary, 409: _CONFLICT},
@@ -121,7 +121,7 @@ class ExecutionViewSet(OperatorViewSet):
         """Answers with the new execution; the old one stays as it is, and the two name each other."""
         return self._act("retry", serializers.Retry(data=request.data))
 
-    @extend_schema(
+    @described(
         tags=_TAGS,
         request=serializers.Reason,
         responses={200: serializers.Summary, 409: _CONFLICT},
@@ -133,7 +133,7 @@ class ExecutionViewSet(OperatorViewSet):
         """All of it; or, after an incomplete rollback, only what is left of it."""
         return self._act("undo", serializers.Reason(data=request.data))
 
-    @extend_schema(
+    @described(
         tags=_TAGS,
         request=serializers.Payload,
         responses={200: serializers.Summary, 400: _WRONG, 409: _CONFLICT},

@@ -35,11 +35,16 @@ SETTINGS = {
 
 
 def only_ours(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
-    """The endpoints whose view is one of ours or derives from one."""
+    """The endpoints whose view is one of ours or derives from one.
+
+    Without those of the document itself: drf-spectacular's own view can be described only where the project's
+    `DEFAULT_SCHEMA_CLASS` is drf-spectacular's.
+    """
     return [
         endpoint
         for endpoint in endpoints
-        if any(base.__module__.startswith("reactor_coord.api.") for base in endpoint[3].cls.__mro__)
+        if not issubclass(endpoint[3].cls, _StaffOnly)
+        and any(base.__module__.startswith("reactor_coord.api.") for base in endpoint[3].cls.__mro__)
     ]
 
 

@@ -123,6 +123,19 @@ def test_running_it_prints_what_the_readme_says(project: Path) -> None:
     assert rollback == "()"
 
 
+def test_the_api_describes_itself_without_further_settings(project: Path) -> None:
+    look = (
+        "from django.contrib.auth.models import User\n"
+        "from django.test import Client\n"
+        "staff = Client(SERVER_NAME='localhost')\n"
+        "staff.force_login(User.objects.create_superuser('staff'))\n"
+        "for page in ('schema', 'docs', 'executions'):\n"
+        "    print(page, staff.get(f'/api/{page}/').status_code)\n"
+    )
+    said = _in(project, "manage.py", "shell", "--verbosity=0", "--command", look)
+    assert said.splitlines() == ["schema 200", "docs 200", "executions 200"]
+
+
 def test_enqueueing_it_gives_an_id_at_once(project: Path) -> None:
     said = _in(project, "manage.py", "shell", "--verbosity=0", "--command", (project / "enqueue.py").read_text())
     assert re.search(r"[0-9a-f-]{36} ready", said)
