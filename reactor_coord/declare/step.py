@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 from reactor_coord.declare.context import Context, Verdicts
 from reactor_coord.declare.coordination import NO_COORDINATION, Declaration, check_keys, coordination_of
-from reactor_coord.declare.decorators import merged
+from reactor_coord.declare.decorators import marked, merged
 from reactor_coord.declare.entrance import entrance
 from reactor_coord.declare.inputs import InputSchema, schema_of
 from reactor_coord.declare.retry import Retry
@@ -57,6 +57,7 @@ class Step(Verdicts):
             overridden = getattr(cls, method) is not getattr(Step, method)
             setattr(cls, f"has_{method}", overridden)
             if overridden:
+                _check_unmarked(cls.__name__, method, getattr(cls, method))
                 check_method(f"{cls.__name__}.{method}", getattr(cls, method), 1 + len(arguments), arguments)
         _check_attributes(cls)
         cls._settle_coordination()
@@ -133,6 +134,14 @@ def inherited_coordination(cls: type[Any]) -> Mapping[str, Declaration]:
         for declaration in vars(base).get("declared_coordination", NO_COORDINATION).values()
     ]
     return coordination_of(declarations)
+
+
+def _check_unmarked(name: str, method: str, function: Callable[..., Any]) -> None:
+    """A `with_*` above a method would be read by nobody: the body would run unprotected."""
+    for primitive in marked(function):
+        raise DefinitionError(
+            f"with_{primitive} was put on {name}.{method}, where nothing reads it; put it above the class {name}."
+        )
 
 
 def check_method(place: str, function: Callable[..., Any], given: int, names: tuple[str, ...]) -> None:

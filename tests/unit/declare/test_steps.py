@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reactor_coord import DefinitionError, Failure, Halt, Input, NotRunnable, Retry, Skipped, Step, Success
+from reactor_coord import DefinitionError, Failure, Halt, Input, NotRunnable, Retry, Skipped, Step, Success, with_lock
 from reactor_coord.declare import entrance as port
 from reactor_coord.results import Decided
 
@@ -155,3 +155,11 @@ def test_without_a_runtime_it_says_what_is_missing(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(port, "_bound", [])
     with pytest.raises(NotRunnable, match="INSTALLED_APPS"):
         Charge.call(account=1)
+
+
+def test_a_coordination_above_a_method_is_refused() -> None:
+    with pytest.raises(DefinitionError, match=r"with_lock was put on Wrong\.run.*above the class Wrong"):
+
+        class Wrong(Step):
+            @with_lock("a")
+            def run(self) -> None: ...
