@@ -125,7 +125,7 @@ def check_redis(
     try:
         nodes = _nodes(alias)
     except (RedisError, ConnectionInterrupted, OSError, ValueError) as error:
-        message = f"The Redis of CACHES[{alias!r}] cannot be reached: {type(error).__name__}: {error}."
+        message = f"The Redis of CACHES[{alias!r}] cannot be reached: {type(error).__name__}: {str(error).rstrip('.')}."
         hint = "Start it, or correct LOCATION and OPTIONS of that cache. Coordinated steps fail until then."
         return [Warning(message, hint=hint, id=f"{TAG}.W003")]
     return [message for info in nodes for message in _node_problems(alias, info)]

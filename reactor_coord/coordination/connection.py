@@ -16,6 +16,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from django.core.cache.backends.base import InvalidCacheBackendError
+from django.core.exceptions import ImproperlyConfigured
 from redis import exceptions
 from redis.client import NEVER_DECODE
 
@@ -62,6 +64,11 @@ class Connection:
                 self._client = get_redis_connection(self.alias)
             except _FAILURES as error:  # a cluster's client asks for its nodes when it is made
                 raise CoordinationUnavailable(reason=_reason(error), sent=False) from error
+            except (InvalidCacheBackendError, NotImplementedError) as error:
+                raise ImproperlyConfigured(
+                    f"CACHES[{self.alias!r}], which REACTOR_COORD['REDIS_ALIAS'] names, must be there and have the BACKEND "
+                    f"'django_redis.cache.RedisCache'. `manage.py check` says what it has."
+                ) from error
         return self._client
 
     @property

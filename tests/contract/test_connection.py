@@ -8,16 +8,26 @@ import time
 from typing import Any
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from redis.connection import BlockingConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from reactor_coord.conf import SETTING
 from reactor_coord.coordination import Locks, Refused, Taken
+from reactor_coord.coordination.connection import Connection
 from reactor_coord.coordination.inspect import holds, look
 from reactor_coord.errors import CoordinationUnavailable
 from reactor_coord.testing.proxy import Proxy
 from reactor_coord.testing.servers import ValkeyServer, free_port
 from tests.contract.conftest import MakeLocks
 from tests.contract.people import eventually, exit_code, in_child, refused, taken, who
+
+
+@pytest.mark.parametrize("backend", [None, "django.core.cache.backends.locmem.LocMemCache"])
+def test_an_alias_that_is_not_of_django_redis_is_told_as_such(settings: Any, backend: str | None) -> None:
+    settings.CACHES = {**settings.CACHES, **({"other": {"BACKEND": backend}} if backend else {})}
+    with pytest.raises(ImproperlyConfigured, match=rf"CACHES\['other'\], which {SETTING}.*django_redis"):
+        _ = Connection("other").client
 
 
 def in_use(locks: Locks) -> int:

@@ -83,7 +83,7 @@ def detail(row: Execution, *, trace_limit: int = TRACE_SHOWN) -> ExecutionDetail
         waits_on=wait,
         definition_missing=definition is None,
         allowed=_allowed(row, incomplete=bool(rollback_failures)),
-        notice=holders.notice,
+        notice="" if is_terminal(row.status) else holders.notice,  # what is over holds nothing
         worker=row.worker or "",
         workers_lost=row.workers_lost,
         lease_expires_at=row.lease_expires_at,

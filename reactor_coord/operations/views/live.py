@@ -186,10 +186,14 @@ def instant(seconds: float | None) -> dt.datetime | None:
     return dt.datetime.fromtimestamp(seconds, tz=dt.UTC) if seconds else None
 
 
+def _cause(error: Exception) -> str:
+    return f" ({mask_secrets(str(error.__cause__))})" if error.__cause__ else ""
+
+
 def unreachable(error: Exception) -> str:
     """The banner: what is missing on this page, why, and that nothing else is wrong with it."""
     return (
-        f"Redis cannot be reached, so holders and places in line are as last recorded. {mask_secrets(str(error))} "
+        f"Redis cannot be reached, so holders and places in line are as last recorded{_cause(error)}. "
         "Check the server, and the CACHES alias that REACTOR_COORD['REDIS_ALIAS'] names."
     )
 

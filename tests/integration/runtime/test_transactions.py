@@ -190,6 +190,15 @@ def test_the_transaction_of_a_test_case_does_not_count(recorder: Recorder) -> No
         Single.run(key="k")
 
 
+def test_a_wait_that_cannot_end_says_why(reactor_dispatches: Any) -> None:
+    with transaction.atomic():
+        handle = Single.enqueue(key="k")
+        with pytest.raises(TimeoutError, match="when the transaction that is open here commits"):
+            handle.wait(timeout=0)
+    with pytest.raises(TimeoutError, match="no worker has begun it"):
+        handle.wait(timeout=0)
+
+
 def test_b168_a_start_inside_a_transaction_is_sent_after_its_commit(
     reactor_dispatches: Any, recorder: Recorder
 ) -> None:
