@@ -232,7 +232,7 @@ class SlottedBelow(Named):
     inner = step(Work)
 
 
-@with_rate_limit("{key}", limit=1, period=0.3)
+@with_rate_limit("{key}", limit=1, period=1.5, algorithm="sliding_window")
 class PacedBelow(Named):
     key = Input(str)
     inner = step(Work)
@@ -297,11 +297,11 @@ def test_d66_past_its_own_ceiling_the_composition_fails_and_is_rolled_back(
 
 
 def test_d66_a_childs_busy_rate_limit_parks_the_whole(reactor_dispatches: Dispatches, recorder: Recorder) -> None:
-    handles = [AbovePaced.enqueue(key="k") for _ in range(3)]
+    handles = [AbovePaced.enqueue(key="k") for _ in range(2)]
     testing.drain()
-    assert sorted(str(handle.status) for handle in handles) == ["completed", "parked", "parked"]
+    assert [handle.status for handle in handles] == ["completed", "parked"]
     testing.drain(timeout=5)
-    assert [handle.status for handle in handles] == ["completed"] * 3
+    assert handles[1].status == "completed"
     assert recorder.count("undo before") == 0
 
 

@@ -17,10 +17,12 @@ from reactor_coord import (
     Input,
     LockContended,
     Reactor,
+    Retry,
     Step,
     async_reactor,
     async_step,
     compose,
+    map_each,
     operations,
     step,
     testing,
@@ -541,3 +543,118 @@ def _key_of(secret: str) -> str:
     key: str = declared.compute({"card": secret}, frozenset({"card"}))
     assert secret not in key
     return key
+
+
+# ---- the same mistakes, one place further on: what is declared around, below, or by default
+
+
+@with_lock("{key}", ttl=5)
+class Door(Named):
+    key = Input(str)
+    charge = step(Work)
+
+
+class ReactorUnit(Named):
+    """The lock is declared where the reactor is handed off."""
+
+    key = Input(str)
+    before = step(Work)
+    unit = async_reactor(Door, coordination=[with_lock("{key}:place", ttl=5)], after=before)
+    behind = step(Work, after=unit)
+
+
+class ReactorElements(Named):
+    """Where it is mapped."""
+
+    key = Input(str)
+    before = step(Work)
+    unit = map_each(Door, over=[1, 2], coordination=[with_lock("{key}:place", ttl=5)], after=before)
+    behind = step(Work, after=unit)
+
+
+class RetriedElements(Named):
+    """And its attempts."""
+
+    key = Input(str)
+    unit = map_each(Door, over=[1], retry=Retry(max_attempts=2, backoff="fixed", base_delay=0.05))
+
+
+@pytest.mark.parametrize("reactor", [ReactorUnit, ReactorElements])
+def test_d82_what_is_declared_where_a_reactor_is_handed_off_is_held_around_it(
+    reactor: type[Reactor], reactor_dispatches: Dispatches, recorder: Recorder
+) -> None:
+    with testing.hold("k:place"):
+        handle = reactor.enqueue(key="k", fail_at="behind")
+        testing.drain()
+        assert recorder.sequence() == ["run before"]
+        assert {str(unit.status) for unit in Execution.objects.filter(parent=handle.id)} == {"parked"}
+    testing.drain(timeout=2)
+    assert failure(handle.wait(1)).rollback_failures == ()
+    times = 1 if reactor is ReactorUnit else 2
+    assert recorder.sequence() == [
+        "run before", *["run charge"] * times, "run behind", "comp behind", *["undo charge"] * times, "undo before"
+    ]  # fmt: skip
+    events = [event.key for event in _all_events("acquired")]
+    assert events == ["k:place", "k"] * 2 * times  # for the body, and for its undo
+    assert inspect.holds() == []
+
+
+def test_d82_so_it_is_in_process(recorder: Recorder) -> None:
+    with testing.hold("k:place"):
+        outcome = ReactorElements.run(key="k")
+    assert failure(outcome).error_type == "LockContended"
+    assert recorder.sequence() == ["run before", "undo before"]
+    assert ReactorElements.run(key="k").succeeded
+
+
+@everywhere
+def test_d82_nor_are_the_attempts_of_a_mapped_reactor_forgotten(
+    way: str, reactor_dispatches: Dispatches, recorder: Recorder
+) -> None:
+    if way == "in process":
+        outcome = RetriedElements.run(key="k", fail_at="charge")
+    else:
+        handle = RetriedElements.enqueue(key="k", fail_at="charge")
+        testing.drain(timeout=2)
+        outcome = handle.wait(1)
+    assert failure(outcome).error_type == "BodyFailed"
+    assert recorder.count("run charge") == 2
+
+
+@with_lock("region:{region}", ttl=5)
+class Regional(Step):
+    region = Input(str, default="north")
+
+    def run(self) -> str:
+        current().mark("run regional")
+        return self.region
+
+
+class RegionalUnit(Reactor):
+    inner = step(Regional)
+
+
+class RegionalAround(Reactor):
+    """One level further down."""
+
+    inner = compose(RegionalUnit)
+
+
+@with_lock("region:north", ttl=5)
+class HandsOffRegional(Reactor):
+    unit = async_reactor(RegionalUnit)
+
+
+@with_lock("region:north", ttl=5)
+class HandsOffRegionalBelow(Reactor):
+    unit = async_reactor(RegionalAround)
+
+
+@pytest.mark.parametrize("reactor", [HandsOffRegional, HandsOffRegionalBelow])
+def test_d91_the_guard_of_a_hand_off_knows_the_default_at_any_depth(
+    reactor: type[Reactor], reactor_dispatches: Dispatches, recorder: Recorder
+) -> None:
+    outcome = outcome_of(reactor, "in a worker")
+    assert failure(outcome).error_type == "HandOffRefused"
+    assert "'region:north'" in failure(outcome).message
+    assert not Execution.objects.filter(parent__isnull=False).exists()
