@@ -21,7 +21,7 @@ from reactor_coord.declare.inline import inline_class
 from reactor_coord.declare.inputs import InputSchema, schema_of
 from reactor_coord.declare.nodes import StepNode, is_reactor
 from reactor_coord.declare.references import Reference, StepRef, as_reference
-from reactor_coord.declare.step import inherited_coordination
+from reactor_coord.declare.step import Step, inherited_coordination
 from reactor_coord.declare.suggest import did_you_mean
 from reactor_coord.declare.wiring import check_node, check_roots, wire_class, wire_inline, wire_where
 from reactor_coord.errors import DefinitionError
@@ -136,6 +136,17 @@ def _check_misplaced(cls: type[Reactor], attribute: str, value: Any) -> None:
         )
     if isinstance(value, Callable) and not isinstance(value, type) and marked(value):  # type: ignore[arg-type]
         raise DefinitionError(f"{cls.__name__}.{attribute} has a with_* and is no step; put @step(...) above it.")
+    if isinstance(value, type) and (issubclass(value, Step) or is_reactor(value)) and not _is_nested(cls, value):
+        verb = "compose" if is_reactor(value) else "step"
+        raise DefinitionError(
+            f"{cls.__name__}.{attribute} is the class {value.__name__} and no step of it; write {attribute} = "
+            f"{verb}({value.__name__}, ...)."
+        )
+
+
+def _is_nested(cls: type[Reactor], value: type[Any]) -> bool:
+    """A class written in the body of the reactor, to be used in a `step` below it."""
+    return any(value.__qualname__ == f"{base.__qualname__}.{value.__name__}" for base in cls.__mro__)
 
 
 def _step(cls: type[Reactor], schema: InputSchema, name: str, index: int, node: StepNode) -> StepDefinition:

@@ -413,3 +413,21 @@ def test_resume_refuses_an_unknown_step(asked: list[tuple[Any, ...]]) -> None:
     with pytest.raises(DefinitionError, match="no step 'reviwe'"):
         Payment.resume("x", step="reviwe")
     assert asked == []
+
+
+def test_a_class_without_step_around_it_is_refused_unless_it_is_written_there() -> None:
+    with pytest.raises(DefinitionError, match=r"Bad\.charge is the class Charge .*write charge = step\(Charge"):
+        make(charge=Charge)
+    with pytest.raises(DefinitionError, match=r"Bad\.pay is the class Payment .*write pay = compose\(Payment"):
+        make(pay=Payment)
+
+    class Flow(Reactor):
+        class Inner(Step):
+            def run(self) -> Any: ...
+
+        inner = step(Inner)
+
+    class Longer(Flow):
+        again = step(Flow.Inner)
+
+    assert list(Longer.definition.steps) == ["inner", "again"]
