@@ -24,11 +24,13 @@ class Step(Verdicts):
     """Subclass it, declare inputs, write `run`. See the guide for `guard`, `compensate`, `undo`, `where`.
 
     `retry`: a `Retry`, for real failures. `atomic`: the body's ORM writes and the step's checkpoint commit together.
+    `allow_in_atomic`: `call` may be used, coordinated, inside an open transaction.
     `coordination` (read only): what the `with_*` decorators declared, by primitive.
     """
 
     retry: ClassVar[Retry | None] = None
     atomic: ClassVar[bool] = False
+    allow_in_atomic: ClassVar[bool] = False
 
     inputs_schema: ClassVar[InputSchema] = InputSchema(owner="Step", fields=MappingProxyType({}))
     coordination: ClassVar[Mapping[str, Declaration]] = NO_COORDINATION

@@ -11,13 +11,13 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import uuid4
 
-from django.db import router, transaction
+from django.db import connections, router, transaction
 from django.utils import timezone
 
 from reactor_coord.coordination import Requester
 from reactor_coord.engine.settlement import as_result
 from reactor_coord.engine.states import EventKind
-from reactor_coord.errors import LockLost, ReactorFailed
+from reactor_coord.errors import LockLost, NotRunnable, ReactorFailed
 from reactor_coord.models import Execution, TraceEvent
 from reactor_coord.results import Decided, Failure, Result, Success
 from reactor_coord.runtime import events, gates
@@ -67,6 +67,20 @@ class CallContext(BodyContext):
         events.publish(row, None, holder)
 
 
+def refuse_open_transaction(what: str, remedy: str) -> None:
+    """Refuse coordinated work inside an open transaction: its lock would be free before its writes are seen.
+
+    The transactions of Django's test cases do not count.
+    """
+    for alias in connections:
+        blocks = getattr(connections[alias], "atomic_blocks", ())
+        if any(not getattr(block, "_from_testcase", False) for block in blocks):
+            raise NotRunnable(
+                f"{what} inside transaction.atomic(): what it takes would be given back before the work it protects is "
+                f"committed. Do it after the transaction, {remedy}"
+            )
+
+
 def call(step_class: type[Step], inputs: Mapping[str, Any], context: Any = None) -> Any:
     """Run one step class and return its value; raises what its body raises, or the contention error."""
     arguments = step_class.inputs_schema.validate(inputs)
@@ -77,6 +91,8 @@ def call(step_class: type[Step], inputs: Mapping[str, Any], context: Any = None)
         owner = context.root_id
         own = CallContext(owner, name, idempotency_key=context.key_of_call(name), held=context.held)
     else:
+        if step_class.coordination and not step_class.allow_in_atomic:
+            refuse_open_transaction(f"{step_class.__name__}.call()", "or set allow_in_atomic = True on the step")
         owner = f"call:{uuid4().hex}"
         own = CallContext(owner, name)
     requester = Requester(owner=owner, claim=owner, reactor="", step=name)

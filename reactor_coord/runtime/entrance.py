@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.db import connections
 from django.utils import timezone
 
 from reactor_coord import conf
@@ -135,14 +134,7 @@ def _check_transaction(definition: ReactorDefinition, options: RunOptions) -> No
     """Refuse to run coordinated work inside an open transaction: its lock would be free before its writes are seen."""
     if options.allow_in_atomic or definition.allow_in_atomic or not _is_coordinated(definition):
         return
-    for alias in connections:
-        blocks = getattr(connections[alias], "atomic_blocks", ())
-        if any(not getattr(block, "_from_testcase", False) for block in blocks):
-            raise NotRunnable(
-                f"{definition.label}.run() inside transaction.atomic(): a lock it takes would be given back before the "
-                f"work it protects is committed. Run it after the transaction, use enqueue(), or say "
-                f"options(allow_in_atomic=True)"
-            )
+    direct.refuse_open_transaction(f"{definition.label}.run()", "use enqueue(), or say options(allow_in_atomic=True)")
 
 
 def _is_coordinated(definition: ReactorDefinition) -> bool:

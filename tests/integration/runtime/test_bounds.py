@@ -6,13 +6,15 @@ import threading
 import time
 
 import pytest
+from django.db import transaction
 
 from reactor_coord import step, testing, with_lock
+from reactor_coord.errors import NotRunnable
 from reactor_coord.models import Execution
 from reactor_coord.testing.dispatches import Dispatches
 from reactor_coord.testing.proxy import Proxy
 from reactor_coord.testing.recorder import Recorder
-from tests.live.reactors import Chain, Named, Work
+from tests.live.reactors import Chain, LockedWork, Named, Work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -79,3 +81,16 @@ def test_a_redis_that_blinks_in_a_rollback_is_waited_for(
     assert outcome.failure is not None
     assert outcome.failure.rollback_failures == ()
     assert recorder.count("undo charge") == 1
+
+
+def test_a_coordinated_call_inside_an_open_transaction_is_refused_like_a_run(recorder: Recorder) -> None:
+    with transaction.atomic(), pytest.raises(NotRunnable, match="allow_in_atomic"):
+        LockedWork.call(key="k")
+    assert recorder.sequence() == []
+
+    class Knowing(LockedWork):
+        allow_in_atomic = True
+
+    with transaction.atomic():
+        assert Knowing.call(key="k")["pid"] > 0
+    testing.assert_free("k")
