@@ -27,7 +27,7 @@ from reactor_coord.coordination import Locks, RateLimits, Slot, Window
 
 PEOPLE = tuple("ABCDEFGH")
 KEY = "k"
-UNIT = round(time.time() * 1000 / (1_500_000 + 1 / 3))
+UNIT = next(ms for ms in range(1_200_000, 1_400_000) if 0.32 < time.time() * 1000 % ms / ms < 0.34)
 """A window in ms of which a third is over now: some 20 minutes, so that a test is never near its edge."""
 CLOSE = 30_000
 """Times that the model takes from before or after a call agree to within this, in ms."""
