@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 from django.urls import reverse
 
 from reactor_coord import (
@@ -236,8 +237,14 @@ def test_a_wait_that_blocks_in_a_process_is_seen() -> None:
         def work() -> None:
             pass
 
+    def run() -> None:
+        try:
+            Blocks.run()
+        finally:
+            connection.close()
+
     with hold("blocked"):
-        running = threading.Thread(target=Blocks.run)
+        running = threading.Thread(target=run)
         running.start()
         deadline = time.monotonic() + 5
         said = ""
