@@ -6,6 +6,7 @@ the runtime. Importing it opens no connection and starts no thread.
 
 from __future__ import annotations
 
+from reactor_coord.coordination.asking import Ask
 from reactor_coord.coordination.deadlock import Blocker, Deadlocks, Ring, Wait
 from reactor_coord.coordination.holding import HIGHEST_PRIORITY, Holdings
 from reactor_coord.coordination.lock import Locks
@@ -18,14 +19,17 @@ from reactor_coord.coordination.process import (
     periods,
     rate_limits,
     semaphores,
+    together,
 )
-from reactor_coord.coordination.rate_limit import RateLimits, Slot, Window
+from reactor_coord.coordination.rate_limit import Admission, RateLimits, Slot, Window
 from reactor_coord.coordination.semaphore import Semaphores
 from reactor_coord.coordination.types import HeldKey, Holder, Refused, Requester, Taken
 from reactor_coord.coordination.wakes import set_waker
 
 __all__ = [
     "HIGHEST_PRIORITY",
+    "Admission",
+    "Ask",
     "Blocker",
     "Deadlocks",
     "HeldKey",
@@ -52,4 +56,5 @@ __all__ = [
     "rate_limits",
     "semaphores",
     "set_waker",
+    "together",
 ]

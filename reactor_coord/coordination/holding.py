@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from reactor_coord.coordination import wakes
+from reactor_coord.coordination.asking import Ask
 from reactor_coord.coordination.connection import Argument, Connection
 from reactor_coord.coordination.keeper import Keeper, OnLost
 from reactor_coord.coordination.keys import Names, to_text
@@ -153,8 +154,27 @@ class Holdings:
             return self._ask_one_by_one(request, token, asked_at)
         return self._ask_at_once(request, token, asked_at)
 
+    def _asking(self, request: Request) -> Ask[Taken | Refused]:
+        """The same, to be sent with others; not in a cluster."""
+        token, asked_at = unique(), time.monotonic()
+        return Ask(
+            self.primitive,
+            request.keys[0],
+            self.scripts.take,
+            self._keys(request.keys),
+            request.arguments(self._grace, token),
+            read=lambda reply: self._answer(request, token, asked_at, reply)[0],
+            abandon=lambda: self._give_later(self._orphan(request, token)),
+            good_for=request.ttl * LATE,
+        )
+
     def _ask_at_once(self, request: Request, token: str, asked_at: float) -> tuple[Taken | Refused, float]:
         reply = self.connection.run(self.scripts.take, self._keys(request.keys), request.arguments(self._grace, token))
+        return self._answer(request, token, asked_at, reply)
+
+    def _answer(
+        self, request: Request, token: str, asked_at: float, reply: Sequence[Any]
+    ) -> tuple[Taken | Refused, float]:
         if reply[0] == 1:
             rows, woken = reply[1 : len(request.keys) + 1], reply[len(request.keys) + 1 :]
             if woken:  # room for more than the one who came
@@ -243,6 +263,13 @@ class Holdings:
             self._give_later(taken)
             return ()
 
+    def giving(self, taken: Taken) -> Ask[tuple[str, ...]]:
+        """The same, to be sent with others; not in a cluster. Whoever cannot send it is to `give`."""
+        self.keeper.forget(taken)
+        arguments = (self._grace, *self._giver(taken), *taken.names)
+        keys = self._keys(taken.names)
+        return Ask(self.primitive, taken.names[0], self.scripts.give, keys, arguments, read=_names)
+
     def leave(
         self, keys: Sequence[str], who: Requester, *, parked: bool = False, keeps_ticket: bool = False
     ) -> tuple[str, ...]:
@@ -278,8 +305,10 @@ class Holdings:
         return tuple(map(to_text, self._each(self.scripts.leave, (key,), arguments)))
 
     def _give(self, taken: Taken) -> tuple[str, ...]:
-        by = taken.who.execution or taken.who.owner
-        return tuple(map(to_text, self._each(self.scripts.give, taken.names, (*self._mine(taken), by))))
+        return _names(self._each(self.scripts.give, taken.names, self._giver(taken)))
+
+    def _giver(self, taken: Taken) -> tuple[Argument, ...]:
+        return (*self._mine(taken), taken.who.execution or taken.who.owner)
 
     def _give_later(self, taken: Taken) -> None:
         self.keeper.later(partial(self._give, taken), time.monotonic() + taken.ttl)
@@ -421,6 +450,10 @@ def waiter_id(who: Requester) -> str:
 
 def unique() -> str:
     return os.urandom(16).hex()
+
+
+def _names(reply: Sequence[bytes | str]) -> tuple[str, ...]:
+    return tuple(map(to_text, reply))
 
 
 def _ms(seconds: float) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from reactor_coord.coordination.asking import Ask
 from reactor_coord.coordination.holding import (
     Holdings,
     OnRefused,
@@ -47,9 +48,13 @@ class Locks(Holdings):
         Asked again with the same `token` it counts once. Raises `CoordinationUnavailable`; what the server may have granted
         by then is given back in the background.
         """
-        mode = "join" if join and who.wake else "try"
-        request = Request(sorted_keys(keys), who, ttl, mode=mode, waiter=waiter_id(who), max_waiting=max_waiting)
-        return self._take(request, token or unique())[0]
+        return self._take(_arrival(keys, who, ttl, join, max_waiting), token or unique())[0]
+
+    def taking(
+        self, keys: Sequence[str], who: Requester, *, ttl: float, join: bool = True, max_waiting: int | None = None
+    ) -> Ask[Taken | Refused]:
+        """`take`, to be sent with others; not in a cluster."""
+        return self._asking(_arrival(keys, who, ttl, join, max_waiting))
 
     def wait(
         self,
@@ -67,3 +72,8 @@ class Locks(Holdings):
         `on_refused` is called at every refusal, before it sleeps.
         """
         return self._wait(Request(sorted_keys(keys), who, ttl, max_waiting=max_waiting), timeout, on_refused)
+
+
+def _arrival(keys: Sequence[str], who: Requester, ttl: float, join: bool, max_waiting: int | None) -> Request:
+    mode = "join" if join and who.wake else "try"
+    return Request(sorted_keys(keys), who, ttl, mode=mode, waiter=waiter_id(who), max_waiting=max_waiting)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
+from reactor_coord.coordination.asking import Ask, alone
 from reactor_coord.coordination.connection import Argument, Connection
 from reactor_coord.coordination.keeper import Keeper, OnLost
 from reactor_coord.coordination.keys import Names, to_bytes, to_text
@@ -22,6 +24,8 @@ from reactor_coord.coordination.types import HeldKey, Requester, Taken
 PRIMITIVE = "ordered_lock"
 PARTS = ("state", "ids", "line")
 ORDERED = script("ordered")
+
+T = TypeVar("T")
 
 LEASE = 60.0
 """Seconds after its last sign of life for which a position is its worker's, if the poison timeout is not shorter."""
@@ -100,38 +104,66 @@ class OrderedLines:
 
     def enter(self, key: str, who: str, requester: Requester, *, poison_timeout: float, ttl: float) -> Turn | NotYet:
         """Arrive, or arrive again: the position is the same. One round trip."""
+        return self.send(self.entering(key, who, requester, poison_timeout=poison_timeout, ttl=ttl))
+
+    def entering(
+        self, key: str, who: str, requester: Requester, *, poison_timeout: float, ttl: float, strict: bool = False
+    ) -> Ask[Turn | NotYet]:
+        """`enter`, to be sent with others; `strict`: those do not run when it is its turn behind a failed one."""
         lease = min(poison_timeout, LEASE)
         info = f"{requester.execution}\x1f{requester.reactor}\x1f{requester.step}"
-        reply = self._run(
-            key, "enter", who, ttl, to_bytes(requester.wake), to_bytes(info), to_bytes(requester.claim),
-            _ms(poison_timeout), _ms(lease),
+        arrival = (
+            to_bytes(requester.wake), to_bytes(info), to_bytes(requester.claim), _ms(poison_timeout), _ms(lease),
+            int(strict),
         )  # fmt: skip
-        position, epoch = int(reply[1]), int(reply[2])
-        if int(reply[0]):
-            token = f"{who}\x1f{epoch}\x1f{position}\x1f{ttl}\x1f{os.urandom(8).hex()}"
-            how = "parked" if int(reply[4]) else "free"
-            taken = Taken((HeldKey(key, position, how, 0.0),), token, requester, lease, PRIMITIVE)
-            return Turn(key, position, epoch, int(reply[3]), bool(int(reply[4])), taken)
-        execution, reactor, step = split_info(to_text(reply[4]))
-        return NotYet(position, epoch, int(reply[3]), execution, reactor, step, int(reply[5]) / 1000)
+
+        def read(reply: Sequence[Any]) -> Turn | NotYet:
+            position, epoch = int(reply[1]), int(reply[2])
+            if int(reply[0]):
+                token = f"{who}\x1f{epoch}\x1f{position}\x1f{ttl}\x1f{os.urandom(8).hex()}"
+                how = "parked" if int(reply[4]) else "free"
+                taken = Taken((HeldKey(key, position, how, 0.0),), token, requester, lease, PRIMITIVE)
+                return Turn(key, position, epoch, int(reply[3]), bool(int(reply[4])), taken)
+            execution, reactor, step = split_info(to_text(reply[4]))
+            return NotYet(position, epoch, int(reply[3]), execution, reactor, step, int(reply[5]) / 1000)
+
+        return self._asking(key, "enter", who, ttl, *arrival, read=read)
+
+    def send(self, ask: Ask[T]) -> T:
+        """Send one of these by itself."""
+        return alone(self._connection, ask)
 
     def watch(self, taken: Taken, on_lost: OnLost) -> None:
         """Have the position kept alive while its work runs."""
         self._keeper.watch(taken, on_lost)
 
-    def complete(self, taken: Taken, *, failed: bool) -> str:
+    def complete(self, taken: Taken, *, failed: bool) -> tuple[str, ...]:
         """It has passed; answers whom to wake."""
+        return self.send(self.completing(taken, failed=failed))
+
+    def completing(self, taken: Taken, *, failed: bool) -> Ask[tuple[str, ...]]:
+        """`complete`, to be sent with others."""
         self._keeper.forget(taken)
         return self._own(taken, "complete", "1" if failed else "0")
 
     def pause(self, taken: Taken, seconds: float) -> None:
         """Keep the position while nobody shows it, for that long and its poison timeout."""
-        self._keeper.forget(taken)
-        self._own(taken, "pause", _ms(seconds))
+        self.send(self.pausing(taken, seconds))
 
-    def leave(self, key: str, who: str, *, ttl: float) -> str:
+    def pausing(self, taken: Taken, seconds: float) -> Ask[tuple[str, ...]]:
+        """`pause`, to be sent with others; it wakes nobody."""
+        self._keeper.forget(taken)
+        return self._own(taken, "pause", _ms(seconds))
+
+    def leave(self, key: str, who: str, *, ttl: float) -> tuple[str, ...]:
         """Give a position back that has not begun; the line closes over it. Answers whom to wake."""
-        return to_text(self._run(key, "leave", who, ttl))
+        return self.send(self._asking(key, "leave", who, ttl, "", read=_wakes))
+
+    def returning(self, taken: Taken) -> Ask[tuple[str, ...]]:
+        """`leave` of a turn that was had, but whose work has not begun; to be sent with others."""
+        self._keeper.forget(taken)
+        who, _, _, ttl, _ = taken.token.split("\x1f")
+        return self._asking(taken.keys[0].key, "leave", who, float(ttl), to_bytes(taken.who.claim), read=_wakes)
 
     def skip(self, key: str, position: int, *, epoch: int | None = None, ttl: float = 86400.0) -> str | None:
         """For an operator: pass over a position, whoever has it. Answers whom to wake, None when it is not there (any more).
@@ -195,29 +227,39 @@ class OrderedLines:
         )
         return {key: taken.ttl if int(alive) else -1.0}
 
-    def _own(self, taken: Taken, mode: str, last: Argument) -> str:
+    def _own(self, taken: Taken, mode: str, last: Argument) -> Ask[tuple[str, ...]]:
         who, epoch, position, ttl, _ = taken.token.split("\x1f")
-        key = taken.keys[0].key
-        return to_text(self._run(key, mode, who, float(ttl), epoch, position, to_bytes(taken.who.claim), last))
+        key, more = taken.keys[0].key, (epoch, position, to_bytes(taken.who.claim), last)
+        return self._asking(key, mode, who, float(ttl), *more, read=_wakes)
 
     def _run(self, key: str, mode: str, who: str, ttl: float, *more: Argument, timeout: float | None = None) -> Any:
-        index = self._names.slot_index(PRIMITIVE, key) if self._connection.is_cluster else self._names.index(PRIMITIVE)
-        arguments: list[Argument] = [mode, to_bytes(key), to_bytes(who), _ms(ttl), *more]
-        reply = self._connection.run(ORDERED, [*self._keys(key), index], arguments, timeout)
-        if self._connection.is_cluster and mode != "seen":
-            self._note(key, index)
-        return reply
+        ask = self._asking(key, mode, who, ttl, *more, read=lambda reply: reply)
+        return alone(self._connection, ask, timeout)
 
-    def _note(self, key: str, index: bytes) -> None:
+    def _asking(self, key: str, mode: str, who: str, ttl: float, *more: Argument, read: Callable[[Any], T]) -> Ask[T]:
+        arguments: list[Argument] = [mode, to_bytes(key), to_bytes(who), _ms(ttl), *more]
+        keys, beside = [*self._keys(key), self._index(key)], partial(self._note, key)
+        return Ask(PRIMITIVE, key, ORDERED, keys, arguments, read=read, beside=beside)
+
+    def _index(self, key: str) -> bytes:
+        if self._connection.is_cluster:
+            return self._names.slot_index(PRIMITIVE, key)
+        return self._names.index(PRIMITIVE)
+
+    def _note(self, key: str) -> None:
         """In a cluster the script cannot reach the index of all lines, so it is written beside it, for listing and tending."""
         name, everywhere = to_bytes(key), self._names.index(PRIMITIVE)
-        score = self._connection.commands(("ZSCORE", index, name))[0]
+        score = self._connection.commands(("ZSCORE", self._index(key), name))[0]
         noted = ("ZREM", everywhere, name) if score is None else ("ZADD", everywhere, int(float(score)), name)
         self._connection.commands(noted)
 
     def _keys(self, key: str) -> list[bytes]:
         tag = self._names.tag(PRIMITIVE, key)
         return [f"{tag}:{part}".encode() for part in PARTS]
+
+
+def _wakes(reply: bytes | str) -> tuple[str, ...]:
+    return (to_text(reply),) if reply else ()
 
 
 def _ms(seconds: float) -> int:

@@ -7,17 +7,25 @@ a day, for whoever began in it and ends after it.
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from reactor_coord.coordination.connection import Connection
+from reactor_coord.coordination.asking import Ask, alone
+from reactor_coord.coordination.connection import Argument, Connection
 from reactor_coord.coordination.keys import Names, to_bytes, to_text
+from reactor_coord.coordination.scripts import script
 
 PRIMITIVE = "period"
 AFTERLIFE = timedelta(days=1)
-INDEX_KEEP_SECONDS = 30 * 86400
+PERIOD = script("period")
+
+SKEW = timedelta(seconds=2)
+"""How far the server's clock may be from ours for a look to be sent with others; beyond, it is sent alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +110,30 @@ class Periods:
         bucket = bucket_at(instant, every, timezone)
         return bucket, next((mark for mark in _marks(packed) if mark.bucket == bucket.name), None)
 
+    def looking(self, key: str, every: str | float, timezone: str) -> Ask[tuple[Bucket, Mark | None] | None] | None:
+        """`look`, to be sent with others. It answers None where the server's clock is too far from ours.
+
+        None: the buckets of these seconds cannot be told beforehand.
+        """
+        begin = datetime.fromtimestamp(time.time(), tz=UTC) - SKEW
+        buckets = _buckets(begin, begin + 2 * SKEW, every, timezone)
+        if buckets is None:
+            return None
+        args: list[Argument] = ["look", _ms(begin)]
+        for bucket in buckets:
+            args += [_ms(bucket.ends_at), bucket.name]
+        return Ask(PRIMITIVE, key, PERIOD, self._keys(key), args, read=partial(_looked, buckets))
+
     def mark(self, key: str, bucket: Bucket, by: str) -> None:
         """Mark a bucket: who comes later in it finds it. Marks of buckets long over are dropped. One round trip."""
-        clock, packed = self._connection.commands(("TIME",), ("HGETALL", self._marks(key)))
-        now = int(clock[0])
-        name = self._marks(key)
-        gone = [mark.bucket for mark in _marks(packed) if mark.ends_at + AFTERLIFE.total_seconds() < now]
-        until = int(bucket.ends_at.timestamp() + AFTERLIFE.total_seconds())
-        value = json.dumps({"by": by, "at": now, "ends_at": bucket.ends_at.timestamp()})
-        lasts = max([until, *(int(mark.ends_at + AFTERLIFE.total_seconds()) for mark in _marks(packed))])
-        commands: list[tuple[Any, ...]] = [
-            ("HSETNX", name, bucket.name, value),
-            ("EXPIREAT", name, lasts),
-            ("ZADD", self._names.index(PRIMITIVE), lasts * 1000, to_bytes(key)),
-            ("ZREMRANGEBYSCORE", self._names.index(PRIMITIVE), "-inf", now * 1000),
-            ("EXPIRE", self._names.index(PRIMITIVE), INDEX_KEEP_SECONDS),
-        ]
-        if gone:
-            commands.append(("HDEL", name, *gone))
-        self._connection.commands(*commands)
+        alone(self._connection, self.marking(key, bucket, by))
+
+    def marking(self, key: str, bucket: Bucket, by: str) -> Ask[tuple[str, ...]]:
+        """`mark`, to be sent with others; it wakes nobody."""
+        ends_at, afterlife = f"{bucket.ends_at.timestamp():.3f}", int(AFTERLIFE.total_seconds())
+        args: list[Argument] = ["mark", to_bytes(key), bucket.name, to_bytes(by), ends_at, afterlife]
+        beside = partial(self._note, key, bucket)
+        return Ask(PRIMITIVE, key, PERIOD, self._keys(key), args, read=lambda _reply: (), beside=beside)
 
     def marks(self, key: str) -> list[Mark]:
         """Every mark of a key that is still kept."""
@@ -152,11 +165,46 @@ class Periods:
     def _marks(self, key: str) -> bytes:
         return f"{self._names.tag(PRIMITIVE, key)}:marks".encode()
 
+    def _keys(self, key: str) -> list[bytes]:
+        is_cluster = self._connection.is_cluster
+        index = self._names.slot_index(PRIMITIVE, key) if is_cluster else self._names.index(PRIMITIVE)
+        return [self._marks(key), index]
+
+    def _note(self, key: str, bucket: Bucket) -> None:
+        """In a cluster the script cannot reach the index, so it is written beside it, for listing only."""
+        self._connection.commands(
+            ("ZADD", self._names.index(PRIMITIVE), _ms(bucket.ends_at + AFTERLIFE), to_bytes(key))
+        )
+
+
+def _buckets(begin: datetime, end: datetime, every: str | float, timezone: str) -> list[Bucket] | None:
+    """Those between two instants, one after the other. None where one changes its name before its end, as an hour in which the
+    clocks shift by half of one."""
+    found = [bucket_at(begin, every, timezone)]
+    while found[-1].ends_at <= end:
+        found.append(bucket_at(found[-1].ends_at, every, timezone))
+    last = timedelta(milliseconds=1)
+    is_sure = all(bucket_at(bucket.ends_at - last, every, timezone).name == bucket.name for bucket in found)
+    return found if is_sure else None
+
+
+def _looked(buckets: Sequence[Bucket], reply: Sequence[Any]) -> tuple[Bucket, Mark | None] | None:
+    passed, number = int(reply[0]), int(reply[1])
+    if not number:
+        return None
+    bucket = buckets[number - 1]
+    return bucket, None if passed else _mark(bucket.name, reply[2])
+
+
+def _ms(instant: datetime) -> int:
+    return round(instant.timestamp() * 1000)
+
 
 def _marks(packed: Any) -> list[Mark]:
     items = packed.items() if hasattr(packed, "items") else zip(packed[::2], packed[1::2], strict=True)
-    found = []
-    for name, value in items:
-        data = json.loads(to_text(value))
-        found.append(Mark(to_text(name), data["by"], float(data["at"]), float(data["ends_at"])))
-    return found
+    return [_mark(to_text(name), value) for name, value in items]
+
+
+def _mark(bucket: str, packed: bytes | str) -> Mark:
+    data = json.loads(to_text(packed))
+    return Mark(bucket, data["by"], float(data["at"]), float(data["ends_at"]))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from reactor_coord.coordination import asking
 from reactor_coord.coordination.connection import Connection
 from reactor_coord.coordination.deadlock import Deadlocks
 from reactor_coord.coordination.keys import Names
@@ -69,6 +71,11 @@ def periods() -> Periods:
 def ordered_lines() -> OrderedLines:
     """The process's ordered lines."""
     return primitives().ordered_lines
+
+
+def together(asks: Sequence[asking.Ask[Any]], *, until_refused: bool) -> list[Any] | None:
+    """Several operations in one round trip; see `asking.together`."""
+    return asking.together(primitives().connection, asks, until_refused=until_refused)
 
 
 def leadership() -> Leadership:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from reactor_coord.coordination.asking import Ask, alone
 from reactor_coord.coordination.connection import Argument, Connection
 from reactor_coord.coordination.keys import Names, to_bytes, to_text
 from reactor_coord.coordination.scripts import script
@@ -34,6 +36,13 @@ class Slot:
     at: float
     in_seconds: float
     planned: int
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a look or a charge answers when it is sent with others: no slot, or the one that is its own."""
+
+    slot: Slot | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +85,33 @@ class RateLimits:
 
     def look(self, key: str, who: str, windows: Sequence[Window], algorithm: str, *, plans: bool) -> Slot | None:
         """Whether `who` could start now; spends nothing. With `plans`, a refusal reserves the slot that it answers."""
-        return self._ask("look", key, who, "", windows, algorithm, plans)
+        return alone(self._connection, self.looking(key, who, "", windows, algorithm, plans=plans)).slot
+
+    def looking(
+        self, key: str, who: str, token: str, windows: Sequence[Window], algorithm: str, *, plans: bool
+    ) -> Ask[Admission]:
+        """`look`, to be sent with others: before the charge of that token, which it knows when it is sent twice."""
+        return self._asking("look", key, who, token, windows, algorithm, plans)
 
     def charge(
         self, key: str, who: str, token: str, windows: Sequence[Window], algorithm: str, *, plans: bool
     ) -> Slot | None:
         """Count a start now, in all windows or none. The same token counts once."""
-        return self._ask("charge", key, who, token, windows, algorithm, plans)
+        return alone(self._connection, self.charging(key, who, token, windows, algorithm, plans=plans)).slot
+
+    def charging(
+        self, key: str, who: str, token: str, windows: Sequence[Window], algorithm: str, *, plans: bool
+    ) -> Ask[Admission]:
+        """`charge`, to be sent with others."""
+        return self._asking("charge", key, who, token, windows, algorithm, plans)
+
+    def send(self, ask: Ask[Admission]) -> Admission:
+        """Send one of these by itself."""
+        return alone(self._connection, ask)
 
     def cancel(self, key: str, who: str) -> None:
         """Give a planned slot back, if there is one: whoever asks next may have it."""
-        self._ask("cancel", key, who, "", (), "", False)
+        alone(self._connection, self._asking("cancel", key, who, "", (), "", False))
 
     def view(self, key: str) -> RateView:
         """Read what is charged and planned. One round trip."""
@@ -132,9 +157,9 @@ class RateLimits:
         seconds, micros = self._connection.commands(("TIME",))[0]
         return int(seconds) * 1000 + int(micros) // 1000
 
-    def _ask(
+    def _asking(
         self, mode: str, key: str, who: str, token: str, windows: Sequence[Window], algorithm: str, plans: bool
-    ) -> Slot | None:
+    ) -> Ask[Admission]:
         flat = [number for window in windows for number in (window.limit, max(1, round(window.seconds * 1000)))]
         arguments: list[Argument] = [
             mode,
@@ -146,12 +171,8 @@ class RateLimits:
             to_bytes(key),
             *flat,
         ]
-        passed, at, planned, now = self._connection.run(RATE_LIMIT, [*self._keys(key), self._index(key)], arguments)
-        if self._connection.is_cluster:
-            self._names_in_index(key)
-        if int(passed):
-            return None
-        return Slot(int(at) / 1000, max(0, int(at) - int(now)) / 1000, int(planned))
+        keys, beside = [*self._keys(key), self._index(key)], partial(self._names_in_index, key)
+        return Ask(PRIMITIVE, key, RATE_LIMIT, keys, arguments, read=_admission, beside=beside)
 
     def _names_in_index(self, key: str) -> None:
         """In a cluster the script cannot reach the index, so it is written beside it, for listing only."""
@@ -167,6 +188,11 @@ class RateLimits:
     def _keys(self, key: str) -> list[bytes]:
         tag = self._names.tag(PRIMITIVE, key)
         return [f"{tag}:{part}".encode() for part in PARTS]
+
+
+def _admission(reply: Sequence[Any]) -> Admission:
+    passed, at, planned, now = map(int, reply)
+    return Admission(None if passed else Slot(at / 1000, max(0, at - now) / 1000, planned))
 
 
 def _pairs(packed: Any) -> list[tuple[str, str]]:

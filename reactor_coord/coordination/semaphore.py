@@ -8,6 +8,7 @@ around them are those of every holding primitive (`holding`).
 
 from __future__ import annotations
 
+from reactor_coord.coordination.asking import Ask
 from reactor_coord.coordination.holding import Holdings, OnRefused, Request, Scripts, unique, waiter_id
 from reactor_coord.coordination.types import Refused, Requester, Taken
 
@@ -37,11 +38,20 @@ class Semaphores(Holdings):
         same `token` it counts once. Raises `CoordinationUnavailable`; what the server may have granted by then is given
         back in the background.
         """
-        mode = "join" if join and who.wake else "try"
-        request = Request(
-            (key,), who, ttl, mode=mode, waiter=waiter_id(who), max_waiting=max_waiting, more=(_checked(limit),)
-        )
-        return self._take(request, token or unique())[0]
+        return self._take(_arrival(key, who, limit, ttl, join, max_waiting), token or unique())[0]
+
+    def taking(
+        self,
+        key: str,
+        who: Requester,
+        *,
+        limit: int,
+        ttl: float,
+        join: bool = True,
+        max_waiting: int | None = None,
+    ) -> Ask[Taken | Refused]:
+        """`take`, to be sent with others; not in a cluster."""
+        return self._asking(_arrival(key, who, limit, ttl, join, max_waiting))
 
     def wait(
         self,
@@ -61,6 +71,11 @@ class Semaphores(Holdings):
         """
         request = Request((key,), who, ttl, max_waiting=max_waiting, more=(_checked(limit),))
         return self._wait(request, timeout, on_refused)
+
+
+def _arrival(key: str, who: Requester, limit: int, ttl: float, join: bool, max_waiting: int | None) -> Request:
+    mode, more = "join" if join and who.wake else "try", (_checked(limit),)
+    return Request((key,), who, ttl, mode=mode, waiter=waiter_id(who), max_waiting=max_waiting, more=more)
 
 
 def _checked(limit: int) -> int:

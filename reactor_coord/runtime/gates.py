@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from django.utils import timezone
 
-from reactor_coord.coordination.types import Requester, Taken
+from reactor_coord import coordination, probes
+from reactor_coord.coordination import Ask, Requester, Taken
 from reactor_coord.engine.states import EventKind
-from reactor_coord.errors import CoordinationError, DeadlockDetected, NotRunnable
+from reactor_coord.errors import CoordinationError, CoordinationUnavailable, DeadlockDetected, NotRunnable
 from reactor_coord.results import Decided
+from reactor_coord.runtime.dispatch import wake
 
 if TYPE_CHECKING:
     from reactor_coord.declare.coordination import Declaration
@@ -140,12 +142,23 @@ class Gate(Protocol):
     once: bool
     """Passed once by a reactor, or a step around one: not asked again when it resumes."""
 
-    def acquire(self, place: Place, declaration: Any, *, patience: float | None) -> Hold | None:
+    def applies(self, place: Place) -> bool:
+        """Whether this phase has anything to do at this place, which declares the primitive."""
+
+    def ask(self, place: Place, declaration: Any) -> Ask[Any] | None:
+        """What to ask Redis for on the way forward, to be sent with what other gates ask. None: it asks by itself."""
+
+    def acquire(
+        self, place: Place, declaration: Any, *, patience: float | None, answer: Any | None = None
+    ) -> Hold | None:
         """Pass or take it, or raise `Parked`, `Decided`, a `ContentionError`, `CoordinationKeyError`, `CoordinationUnavailable`.
 
-        `patience` is None for the way forward (the declaration decides) and seconds to wait for a rollback. None: passed,
-        and nothing to give back.
+        `patience` is None for the way forward (the declaration decides) and seconds to wait for a rollback. `answer` is that
+        of its `ask`, where it was sent. Returns None where there is nothing to give back.
         """
+
+    def giving(self, hold: Hold, ending: Ending) -> list[Ask[tuple[str, ...]]]:
+        """What gives it back, to be sent with others or by `release`; each answers whom to wake."""
 
     def release(self, hold: Hold, ending: Ending) -> None:
         """Give it back and wake who got it; never raises for an unreachable Redis."""
@@ -213,19 +226,23 @@ def acquire(place: Place, *, for_rollback: bool = False) -> list[Hold]:
     holds: list[Hold] = []
     primitive, here = "", place
     gate: Gate | None = None
+    asks: dict[Gate, Ask[Any]] = {}
+    answers: dict[Gate, Any] = {}
+    ahead = list(_gates_of(place, for_rollback=for_rollback))
     try:
-        for gate in phases():
+        while ahead:
+            if not answers and len(ahead) > 1 and not for_rollback:
+                answers = _ask_together(place, [each for each, _ in ahead], asks)
+            gate, patience = ahead.pop(0)
             primitive = gate.primitive
-            declaration = place.declarations.get(gate.primitive)
-            if declaration is None or (place.admitted_at is not None and gate.once):
-                continue
-            patience = gate.rollback_wait(declaration) if for_rollback else None
-            if not for_rollback or patience is not None:
-                if holds and not here.keeps:  # who blocks for this one has those meanwhile; who parks gives them back
-                    here = replace(place, keeps=True)
-                hold = gate.acquire(here, declaration, patience=patience)
-                holds += [hold] if hold is not None else []
+            if holds and not here.keeps:  # who blocks for this one has those meanwhile; who parks gives them back
+                here = replace(place, keeps=True)
+            declaration, answer = place.declarations[primitive], answers.pop(gate, None)
+            hold = gate.acquire(here, declaration, patience=patience, answer=answer)
+            holds += [hold] if hold is not None else []
     except BaseException as error:
+        for unread in answers:
+            asks[unread].abandon()
         turns = [hold for hold in holds if hold.primitive == "ordered_lock"]  # kept by who will come again
         if isinstance(error, Parked):
             place.notes[COMES_AGAIN_IN] = max(0.0, (error.park.resume_at - timezone.now()).total_seconds())
@@ -244,6 +261,31 @@ def acquire(place: Place, *, for_rollback: bool = False) -> list[Hold]:
     return holds
 
 
+def _gates_of(place: Place, *, for_rollback: bool) -> Iterable[tuple[Gate, float | None]]:
+    """The gates of a place in order, each with the seconds for which a rollback waits there."""
+    for gate in phases():
+        declaration = place.declarations.get(gate.primitive)
+        if declaration is None or not gate.applies(place) or (place.admitted_at is not None and gate.once):
+            continue
+        patience = gate.rollback_wait(declaration) if for_rollback else None
+        if not for_rollback or patience is not None:
+            yield gate, patience
+
+
+def _ask_together(place: Place, gates: Iterable[Gate], asks: dict[Gate, Ask[Any]]) -> dict[Gate, Any]:
+    """Answers of as many of these gates, from the first, as can be asked in one round trip; none where that would be one."""
+    asks.clear()
+    for gate in gates:
+        ask = gate.ask(place, place.declarations[gate.primitive])
+        if ask is None:
+            break
+        asks[gate] = ask
+    if len(asks) < 2:
+        return {}
+    answers = coordination.together(list(asks.values()), until_refused=True)
+    return dict(zip(asks, answers or (), strict=False))
+
+
 def _ending_of(error: BaseException, place: Place) -> Ending:
     """How a turn ends whose work a later gate kept from beginning: in a worker a failure or a skip is for good."""
     if not place.parks:
@@ -254,10 +296,15 @@ def _ending_of(error: BaseException, place: Place) -> Ending:
 
 
 def release(holds: list[Hold], ending: Ending) -> None:
-    """Give back in reverse order, each whatever became of the others; empties the list."""
+    """Give back in reverse order, each whatever became of the others, in one round trip; empties the list."""
+    if not holds:
+        return
+    probes.reached("release.before")
+    is_given = len(holds) > 1 and _give_together(holds, ending)
     while holds:
         hold = holds.pop()
-        hold.gate.release(hold, ending)
+        if not is_given:
+            hold.gate.release(hold, ending)
         for key in hold.taken.keys if hold.is_told else ():
             hold.place.emit(
                 EventKind.RELEASED,
@@ -267,6 +314,22 @@ def release(holds: list[Hold], ending: Ending) -> None:
                 fence=key.fence,
                 inner=hold.is_inner,
             )
+    probes.reached("release.after")
+
+
+def _give_together(holds: list[Hold], ending: Ending) -> bool:
+    """False: each is to be given back by itself. Redis did not answer, and they know how to go on without; or it is a cluster."""
+    asks = [ask for hold in reversed(holds) for ask in hold.gate.giving(hold, ending)]
+    if not asks:
+        return True
+    try:
+        answers = coordination.together(asks, until_refused=False)
+    except CoordinationUnavailable:
+        return False
+    if answers is None:
+        return False
+    wake([name for answer in answers for name in answer])
+    return True
 
 
 def lost_keys(holds: Iterable[Hold]) -> list[tuple[Hold, str]]:

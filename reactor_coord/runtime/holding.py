@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from reactor_coord import probes
-from reactor_coord.coordination import HIGHEST_PRIORITY, Holdings, Refused, Requester, Taken
+from reactor_coord.coordination import HIGHEST_PRIORITY, Ask, Holdings, Refused, Requester, Taken
 from reactor_coord.errors import ContentionError, CoordinationUnavailable
 from reactor_coord.runtime import contention, deadlocks
 from reactor_coord.runtime.dispatch import wake
@@ -36,6 +36,12 @@ class HoldingGate:
         """Ask once; refused, it stands in line."""
         raise NotImplementedError
 
+    def taking(
+        self, keys: Sequence[str], who: Requester, declaration: Any, *, join: bool, max_waiting: int | None
+    ) -> Ask[Taken | Refused]:
+        """The same, to be sent with others; refused, it stands in line with `join` only."""
+        raise NotImplementedError
+
     def wait(
         self,
         keys: Sequence[str],
@@ -53,12 +59,30 @@ class HoldingGate:
         """See `Gate`."""
         raise NotImplementedError
 
-    def acquire(self, place: Place, declaration: Any, *, patience: float | None) -> Hold:
-        """Have everything that is declared, or nothing; see `Gate`."""
-        keys = [key.compute(place.arguments, place.redacted) for key in declaration.keys]
+    def applies(self, place: Place) -> bool:
+        """Always."""
+        return True
+
+    def ask(self, place: Place, declaration: Any) -> Ask[Taken | Refused]:
+        """For all of it; who would block for it joins no line yet."""
+        keys, parks = _keys_of(place, declaration), contention.joins_the_line(place, declaration, None)
         probes.reached("step.before_take")
-        parks = contention.joins_the_line(place, declaration, patience)
-        answer = self._ask(place, declaration, keys, patience, parks=parks)
+        who = _who(place, declaration)
+        return self.taking(keys, who, declaration, join=parks, max_waiting=declaration.max_waiting)
+
+    def acquire(
+        self,
+        place: Place,
+        declaration: Any,
+        *,
+        patience: float | None,
+        answer: Taken | Refused | None = None,
+    ) -> Hold:
+        """Have everything that is declared, or nothing; see `Gate`."""
+        keys, parks = _keys_of(place, declaration), contention.joins_the_line(place, declaration, patience)
+        if answer is None or (isinstance(answer, Refused) and not parks):
+            probes.reached("step.before_take")
+            answer = self._ask(place, declaration, keys, patience, parks=parks)
         if isinstance(answer, Refused):
             wake(answer.wakes)
             is_rollback = patience is not None
@@ -79,19 +103,19 @@ class HoldingGate:
         if patience is not None:
             first = replace(place.requester, priority=HIGHEST_PRIORITY)
             return self.wait(keys, first, declaration, timeout=patience, max_waiting=None, on_refused=looks)
-        who = place.requester
-        if declaration.priority:
-            who = replace(who, priority=min(declaration.priority, DECLARED_AT_MOST))
+        who = _who(place, declaration)
         if parks:
             return self.take(keys, who, declaration, max_waiting=declaration.max_waiting)
         seconds = contention.seconds_to_wait(place, declaration, patience)
         return self.wait(keys, who, declaration, timeout=seconds, max_waiting=declaration.max_waiting, on_refused=looks)
 
+    def giving(self, hold: Hold, ending: Ending) -> list[Ask[tuple[str, ...]]]:
+        """All the keys of it."""
+        return [self.holdings.giving(hold.taken)]
+
     def release(self, hold: Hold, ending: Ending) -> None:
         """Give it back and wake who got it."""
-        probes.reached("release.before")
         wake(self.holdings.give(hold.taken))
-        probes.reached("release.after")
 
     def park(self, hold: Hold, horizon: float) -> None:
         """Keep it for the parked tree, unrenewed, until the horizon."""
@@ -115,3 +139,14 @@ class HoldingGate:
     def step_aside(self, keys: Iterable[str], requester: Requester) -> None:
         """Be granted nothing while something else is waited for; the ticket stays, for whoever comes back with it."""
         wake(self.holdings.leave(list(keys), requester, keeps_ticket=True))
+
+
+def _keys_of(place: Place, declaration: Any) -> list[str]:
+    return [key.compute(place.arguments, place.redacted) for key in declaration.keys]
+
+
+def _who(place: Place, declaration: Any) -> Requester:
+    """Who goes forward, at the declared priority."""
+    if not declaration.priority:
+        return place.requester
+    return replace(place.requester, priority=min(declaration.priority, DECLARED_AT_MOST))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from reactor_coord.coordination import Locks, Refused, Requester, Taken, locks
+from reactor_coord.coordination import Ask, Locks, Refused, Requester, Taken, locks
 from reactor_coord.declare.coordination import LockDeclaration
 from reactor_coord.errors import LockContended
 from reactor_coord.runtime.holding import HoldingGate
@@ -26,6 +26,12 @@ class LockGate(HoldingGate):
     ) -> Taken | Refused:
         """All keys at once."""
         return locks().take(keys, who, ttl=declaration.ttl, max_waiting=max_waiting)
+
+    def taking(
+        self, keys: Sequence[str], who: Requester, declaration: LockDeclaration, *, join: bool, max_waiting: int | None
+    ) -> Ask[Taken | Refused]:
+        """All keys at once."""
+        return locks().taking(keys, who, ttl=declaration.ttl, join=join, max_waiting=max_waiting)
 
     def wait(
         self,

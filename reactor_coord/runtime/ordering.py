@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from reactor_coord.coordination import NotYet, Requester, Turn, ordered_lines
+from reactor_coord.coordination import Ask, NotYet, Requester, Turn, ordered_lines
 from reactor_coord.declare.coordination import OrderedLockDeclaration
 from reactor_coord.engine.states import EventKind, ParkKind
 from reactor_coord.errors import CoordinationUnavailable, OutOfTurn
@@ -47,13 +47,34 @@ class OrderedGate:
     primitive = "ordered_lock"
     once = False
 
-    def acquire(self, place: Place, declaration: OrderedLockDeclaration, *, patience: float | None) -> Hold:
+    def applies(self, place: Place) -> bool:
+        """Always."""
+        return True
+
+    def ask(self, place: Place, declaration: OrderedLockDeclaration) -> Ask[Turn | NotYet]:
+        """For the turn."""
+        return ordered_lines().entering(
+            declaration.key.compute(place.arguments, place.redacted),
+            identity(place.requester),
+            place.requester,
+            poison_timeout=declaration.poison_pill_timeout,
+            ttl=declaration.ttl,
+            strict=declaration.strict,
+        )
+
+    def acquire(
+        self,
+        place: Place,
+        declaration: OrderedLockDeclaration,
+        *,
+        patience: float | None,
+        answer: Turn | NotYet | None = None,
+    ) -> Hold:
         """Have the turn, or park, or fail out of turn."""
         key = declaration.key.compute(place.arguments, place.redacted)
         who = identity(place.requester)
-        answer = ordered_lines().enter(
-            key, who, place.requester, poison_timeout=declaration.poison_pill_timeout, ttl=declaration.ttl
-        )
+        if answer is None:
+            answer = ordered_lines().send(self.ask(place, declaration))
         if isinstance(answer, NotYet):
             raise self._not_yet(place, declaration, key, who, answer)
         hold = Hold(self, answer.taken, place, declaration)
@@ -65,7 +86,7 @@ class OrderedGate:
         return hold
 
     def _pass_by(self, hold: Hold, turn: Turn) -> None:
-        wake([ordered_lines().complete(hold.taken, failed=False)])
+        wake(ordered_lines().complete(hold.taken, failed=False))
         hold.place.emit(
             EventKind.REFUSED,
             step=hold.place.step,
@@ -93,7 +114,7 @@ class OrderedGate:
         )
         if place.parks:
             return Parked(_park(place, key, holder, answer))
-        wake([ordered_lines().leave(key, who, ttl=declaration.ttl)])
+        wake(ordered_lines().leave(key, who, ttl=declaration.ttl))
         return OutOfTurn(
             f"{place.describe()} is out of turn in the line {key!r}: {answer.ahead} before it, {holder} first",
             reactor=place.reactor,
@@ -103,17 +124,21 @@ class OrderedGate:
             holder=holder,
         )
 
-    def release(self, hold: Hold, ending: Ending) -> None:
+    def giving(self, hold: Hold, ending: Ending) -> list[Ask[tuple[str, ...]]]:
         """Pass on when the work has ended; keep the position when it will come again."""
+        lines = ordered_lines()
+        if ending in PASSED:
+            return [lines.completing(hold.taken, failed=ending is Ending.FAILED)]
+        if ending is Ending.REFUSED and not hold.place.parks:
+            return [lines.returning(hold.taken)]
+        return [lines.pausing(hold.taken, hold.place.notes.get(COMES_AGAIN_IN, 0.0))]
+
+    def release(self, hold: Hold, ending: Ending) -> None:
+        """The same by itself."""
         try:
-            if ending in PASSED:
-                wake([ordered_lines().complete(hold.taken, failed=ending is Ending.FAILED)])
-            elif ending is Ending.REFUSED and not hold.place.parks:
-                ordered_lines().pause(hold.taken, 0)
-                who = identity(hold.place.requester)
-                wake([ordered_lines().leave(hold.taken.keys[0].key, who, ttl=hold.declaration.ttl)])
-            else:
-                ordered_lines().pause(hold.taken, hold.place.notes.get(COMES_AGAIN_IN, 0.0))
+            for ask in self.giving(hold, ending):
+                woken: tuple[str, ...] = ordered_lines().send(ask)
+                wake(woken)
         except CoordinationUnavailable as error:
             logger.warning("event=reactor_coord.turn_not_passed_on key=%s error=%s", hold.taken.keys[0].key, error)
 
@@ -130,7 +155,7 @@ class OrderedGate:
     def leave(self, keys: Iterable[str], requester: Requester, *, parked: bool = False) -> None:
         """Give the position back."""
         for key in keys:
-            wake([ordered_lines().leave(key, identity(requester), ttl=86400.0)])
+            wake(ordered_lines().leave(key, identity(requester), ttl=86400.0))
 
     def rollback_wait(self, declaration: OrderedLockDeclaration) -> float | None:
         """Never gates cleanup."""

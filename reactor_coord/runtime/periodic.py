@@ -8,8 +8,8 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from reactor_coord.coordination import HeldKey, Requester, Taken, periods
-from reactor_coord.coordination.period import Bucket, bucket_at
+from reactor_coord.coordination import Ask, HeldKey, Requester, Taken, periods
+from reactor_coord.coordination.period import Bucket, Mark, bucket_at
 from reactor_coord.declare.coordination import PeriodDeclaration
 from reactor_coord.engine.states import EventKind
 from reactor_coord.errors import CoordinationUnavailable
@@ -20,6 +20,7 @@ logger = logging.getLogger("reactor_coord")
 
 HOLDING = ("lock", "semaphore")
 NOTE = "period.bucket"
+Looked = tuple[Bucket, Mark | None]
 REASON = "period"
 NEVER_LAPSES = 10.0**9
 
@@ -30,14 +31,30 @@ class PeriodCheck:
     primitive = "period"
     once = True
 
-    def acquire(self, place: Place, declaration: PeriodDeclaration, *, patience: float | None) -> Hold | None:
+    def applies(self, place: Place) -> bool:
+        """Always."""
+        return True
+
+    def ask(self, place: Place, declaration: PeriodDeclaration) -> Ask[Looked | None] | None:
+        """Whether the present bucket is marked."""
+        key = declaration.key.compute(place.arguments, place.redacted)
+        return periods().looking(key, declaration.every, _zone_of(declaration))
+
+    def acquire(
+        self,
+        place: Place,
+        declaration: PeriodDeclaration,
+        *,
+        patience: float | None,
+        answer: Looked | None = None,
+    ) -> Hold | None:
         """Pass, or skip."""
-        place.notes[NOTE] = self._look(place, declaration)
+        place.notes[NOTE] = self._look(place, declaration, answer)
         return None
 
-    def _look(self, place: Place, declaration: PeriodDeclaration) -> tuple[str, Bucket]:
+    def _look(self, place: Place, declaration: PeriodDeclaration, answer: Looked | None) -> tuple[str, Bucket]:
         key = declaration.key.compute(place.arguments, place.redacted)
-        bucket, mark = periods().look(key, declaration.every, _zone_of(declaration))
+        bucket, mark = answer or periods().look(key, declaration.every, _zone_of(declaration))
         if mark is None:
             return key, bucket
         place.emit(
@@ -51,13 +68,20 @@ class PeriodCheck:
         )
         raise Decided(Skipped(reason=REASON))
 
-    def release(self, hold: Hold, ending: Ending) -> None:
+    def giving(self, hold: Hold, ending: Ending) -> list[Ask[tuple[str, ...]]]:
         """Mark the bucket in which it began, on a plain success; anything else leaves it free."""
+        if ending is not Ending.SUCCEEDED:
+            return []
+        key, bucket = hold.place.notes[NOTE]
+        return [periods().marking(key, bucket, _by(hold))]
+
+    def release(self, hold: Hold, ending: Ending) -> None:
+        """The same by itself."""
         if ending is not Ending.SUCCEEDED:
             return
         key, bucket = hold.place.notes[NOTE]
         try:
-            periods().mark(key, bucket, hold.place.requester.execution or hold.place.requester.owner)
+            periods().mark(key, bucket, _by(hold))
         except CoordinationUnavailable as error:
             logger.warning("event=reactor_coord.period_not_marked key=%s bucket=%s error=%s", key, bucket.name, error)
 
@@ -75,6 +99,10 @@ class PeriodCheck:
         return None
 
 
+def _by(hold: Hold) -> str:
+    return hold.place.requester.execution or hold.place.requester.owner
+
+
 def _of_then(place: Place, declaration: PeriodDeclaration, instant: datetime) -> tuple[str, Bucket]:
     """The bucket in which it passed: it is not asked again whether it may, after a park or a day."""
     key = declaration.key.compute(place.arguments, place.redacted)
@@ -90,12 +118,23 @@ class PeriodRecheck(PeriodCheck):
 
     once = False
 
-    def acquire(self, place: Place, declaration: PeriodDeclaration, *, patience: float | None) -> Hold | None:
+    def ask(self, place: Place, declaration: PeriodDeclaration) -> Ask[Looked | None] | None:
+        """Again, unless it passed long ago."""
+        return None if place.admitted_at is not None else super().ask(place, declaration)
+
+    def acquire(
+        self,
+        place: Place,
+        declaration: PeriodDeclaration,
+        *,
+        patience: float | None,
+        answer: Looked | None = None,
+    ) -> Hold | None:
         """Look again where something was waited for in between; hold the mark to come."""
         if place.admitted_at is not None:
             place.notes[NOTE] = _of_then(place, declaration, place.admitted_at)
-        elif NOTE not in place.notes or any(primitive in place.declarations for primitive in HOLDING):
-            place.notes[NOTE] = self._look(place, declaration)
+        elif answer or NOTE not in place.notes or any(primitive in place.declarations for primitive in HOLDING):
+            place.notes[NOTE] = self._look(place, declaration, answer)
         key, _ = place.notes[NOTE]
         taken = Taken((HeldKey(key, 0, "free", 0.0),), "", place.requester, NEVER_LAPSES, self.primitive)
         return Hold(self, taken, place, declaration, is_told=False)

@@ -14,7 +14,7 @@ from uuid import uuid4
 from django.utils import timezone
 
 from reactor_coord import conf
-from reactor_coord.coordination import Requester, Slot, Window, rate_limits
+from reactor_coord.coordination import Admission, Ask, Requester, Slot, Window, rate_limits
 from reactor_coord.declare.coordination import WINDOWS, RateLimitDeclaration
 from reactor_coord.declare.suggest import did_you_mean
 from reactor_coord.engine.states import EventKind, ParkKind
@@ -24,6 +24,7 @@ from reactor_coord.runtime.gates import Ending, Hold, Place, identity
 from reactor_coord.runtime.parking import Park, Parked
 
 HOLDING = ("lock", "semaphore")
+TOKEN = "rate_limit.token"
 
 IN_PLACE_SECONDS = 0.1
 WAITS_IN_PLACE = 3
@@ -40,25 +41,39 @@ class RateCharge:
     once = True
     mode = "charge"
 
-    def acquire(self, place: Place, declaration: RateLimitDeclaration, *, patience: float | None) -> Hold | None:
-        """Pass, or park until the slot, or fail; nothing is held afterwards."""
+    def applies(self, place: Place) -> bool:
+        """Always."""
+        return True
+
+    def ask(self, place: Place, declaration: RateLimitDeclaration) -> Ask[Admission]:
+        """For a start now; look and charge of one arrival have one token."""
         key, windows, algorithm = resolve(place, declaration)
-        who = identity(place.requester)
-        plans = place.parks and declaration.on_contention == "park"
-        slot = self._ask(key, who, windows, algorithm, plans=plans)
+        token = place.notes.setdefault(TOKEN, uuid4().hex)
+        asking = rate_limits().looking if self.mode == "look" else rate_limits().charging
+        return asking(key, identity(place.requester), token, windows, algorithm, plans=_plans(place, declaration))
+
+    def acquire(
+        self,
+        place: Place,
+        declaration: RateLimitDeclaration,
+        *,
+        patience: float | None,
+        answer: Admission | None = None,
+    ) -> Hold | None:
+        """Pass, or park until the slot, or fail; nothing is held afterwards."""
+        plans = _plans(place, declaration)
+        ask = self.ask(place, declaration)
+        slot = (answer or rate_limits().send(ask)).slot
         for _ in range(WAITS_IN_PLACE):
             if slot is None or not plans or slot.in_seconds > IN_PLACE_SECONDS:
                 break
             time.sleep(slot.in_seconds)
-            slot = self._ask(key, who, windows, algorithm, plans=plans)
+            slot = rate_limits().send(ask).slot
         if slot is not None:
-            self._refused(place, declaration, key, slot, plans=plans)
+            self._refused(place, declaration, ask.key, slot, plans=plans)
         if self.mode == "charge":
-            place.emit(EventKind.ACQUIRED, step=place.step, primitive=self.primitive, key=key, how="charged")
+            place.emit(EventKind.ACQUIRED, step=place.step, primitive=self.primitive, key=ask.key, how="charged")
         return None
-
-    def _ask(self, key: str, who: str, windows: list[Window], algorithm: str, *, plans: bool) -> Slot | None:
-        return rate_limits().charge(key, who, uuid4().hex, windows, algorithm, plans=plans)
 
     def _refused(self, place: Place, declaration: RateLimitDeclaration, key: str, slot: Slot, *, plans: bool) -> None:
         place.emit(
@@ -80,6 +95,10 @@ class RateCharge:
             key=key,
             retry_after=slot.in_seconds,
         )
+
+    def giving(self, hold: Hold, ending: Ending) -> list[Ask[tuple[str, ...]]]:
+        """Nothing is held."""
+        return []
 
     def release(self, hold: Hold, ending: Ending) -> None:
         """Nothing is held."""
@@ -105,14 +124,14 @@ class RateLook(RateCharge):
 
     mode = "look"
 
-    def acquire(self, place: Place, declaration: RateLimitDeclaration, *, patience: float | None) -> Hold | None:
-        """Look, unless the charge follows at once."""
-        if not any(primitive in place.declarations for primitive in HOLDING):
-            return None
-        return super().acquire(place, declaration, patience=patience)
+    def applies(self, place: Place) -> bool:
+        """Unless the charge follows at once."""
+        return any(primitive in place.declarations for primitive in HOLDING)
 
-    def _ask(self, key: str, who: str, windows: list[Window], algorithm: str, *, plans: bool) -> Slot | None:
-        return rate_limits().look(key, who, windows, algorithm, plans=plans)
+
+def _plans(place: Place, declaration: RateLimitDeclaration) -> bool:
+    """Whether a refusal reserves a slot, for it will park until then."""
+    return place.parks and declaration.on_contention == "park"
 
 
 def resolve(place: Place, declaration: RateLimitDeclaration) -> tuple[str, list[Window], str]:

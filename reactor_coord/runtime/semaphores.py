@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from reactor_coord.coordination import Refused, Requester, Semaphores, Taken, semaphores
+from reactor_coord.coordination import Ask, Refused, Requester, Semaphores, Taken, semaphores
 from reactor_coord.declare.coordination import SemaphoreDeclaration
 from reactor_coord.errors import SemaphoreContended
 from reactor_coord.runtime.holding import HoldingGate
@@ -29,6 +29,20 @@ class SemaphoreGate(HoldingGate):
         """A slot, or a place in line."""
         (key,) = keys
         return semaphores().take(key, who, limit=declaration.limit, ttl=declaration.ttl, max_waiting=max_waiting)
+
+    def taking(
+        self,
+        keys: Sequence[str],
+        who: Requester,
+        declaration: SemaphoreDeclaration,
+        *,
+        join: bool,
+        max_waiting: int | None,
+    ) -> Ask[Taken | Refused]:
+        """A slot, or a place in line."""
+        (key,) = keys
+        limit, ttl = declaration.limit, declaration.ttl
+        return semaphores().taking(key, who, limit=limit, ttl=ttl, join=join, max_waiting=max_waiting)
 
     def wait(
         self,

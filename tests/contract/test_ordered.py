@@ -34,7 +34,7 @@ def test_positions_are_given_on_arrival_and_the_next_is_woken(lines: OrderedLine
     assert isinstance(waiting, NotYet)
     assert (waiting.position, waiting.ahead, waiting.head_execution) == (2, 1, "a")
     assert isinstance(enter(lines, "c"), NotYet)
-    assert lines.complete(first.taken, failed=False) == "b"
+    assert lines.complete(first.taken, failed=False) == ("b",)
     assert turn(lines, "b").position == 2
 
 
@@ -73,7 +73,7 @@ def test_order_06_a_position_that_never_comes_is_passed_a_living_one_is_not(line
     time.sleep(0.6)
     assert lines.tend() == ()
     assert isinstance(enter(lines, "b", poison=0.3), NotYet)
-    assert lines.complete(first.taken, failed=False) == "b"
+    assert lines.complete(first.taken, failed=False) == ("b",)
     time.sleep(0.4)
     assert lines.tend() == ("c",)
     assert turn(lines, "c").position == 3
@@ -83,8 +83,8 @@ def test_order_09_a_position_given_back_is_closed_over(lines: OrderedLines) -> N
     first = turn(lines, "a")
     enter(lines, "b")
     enter(lines, "c")
-    assert lines.leave("k", "b", ttl=3600) == ""
-    assert lines.complete(first.taken, failed=False) == "c"
+    assert lines.leave("k", "b", ttl=3600) == ()
+    assert lines.complete(first.taken, failed=False) == ("c",)
 
 
 def test_order_10_d100_a_straggler_of_a_drained_line_does_not_move_the_new_one(lines: OrderedLines) -> None:
@@ -93,8 +93,8 @@ def test_order_10_d100_a_straggler_of_a_drained_line_does_not_move_the_new_one(l
     fresh = turn(lines, "b")
     assert fresh.epoch != old.epoch
     assert isinstance(enter(lines, "c"), NotYet)
-    assert lines.complete(old.taken, failed=True) == ""
-    assert lines.complete(fresh.taken, failed=False) == "c"
+    assert lines.complete(old.taken, failed=True) == ()
+    assert lines.complete(fresh.taken, failed=False) == ("c",)
     assert turn(lines, "c").failed == 0
 
 
@@ -121,7 +121,7 @@ def test_an_operator_skips_a_position_or_resets_the_line(lines: OrderedLines) ->
     first = turn(lines, "a")
     enter(lines, "b")
     assert lines.skip("k", 1) == "b"
-    assert lines.complete(first.taken, failed=False) == ""
+    assert lines.complete(first.taken, failed=False) == ()
     assert turn(lines, "b").position == 2
     lines.reset("k")
     assert turn(lines, "z").position == 1
@@ -145,7 +145,7 @@ def test_who_was_skipped_and_came_again_keeps_its_new_place(lines: OrderedLines)
     assert lines.skip("k", 2) == ""
     again = enter(lines, "b")
     assert isinstance(again, NotYet) and again.position == 3
-    assert lines.complete(first.taken, failed=False) == "b"
+    assert lines.complete(first.taken, failed=False) == ("b",)
     assert turn(lines, "b").position == 3
 
 

@@ -145,9 +145,9 @@ def test_b179_flushed_scripts_are_not_noticed_by_an_ordered_line(
     again = lines.enter("k", "A", who("A"), poison_timeout=60, ttl=60)
     assert isinstance(again, Turn)
     flush()
-    assert lines.complete(again.taken, failed=False) == "B"
+    assert lines.complete(again.taken, failed=False) == ("B",)
     flush()
-    assert lines.leave("k", "B", ttl=60) == ""
+    assert lines.leave("k", "B", ttl=60) == ()
 
 
 # ---- a server that evicts

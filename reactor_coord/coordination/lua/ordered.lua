@@ -7,14 +7,16 @@
 --       4 index  zset  of all lines: raw key -> ms at which its head may be passed over
 -- ARGV  1 mode  2 the raw key  3 who  4 ttl ms of the line  then, by mode:
 --       enter     5 wake  6 info  7 claim ('' to have a position and not begin)  8 poison timeout ms  9 lease ms of the claim
+--                 10 '1': strict
 --       seen      5 epoch  6 position  7 claim  8 lease ms
 --       pause     5 epoch  6 position  7 claim  8 ms for which nobody will show it
 --       complete  5 epoch  6 position  7 claim  8 '1' when it failed
---       leave     (a waiting position is given back)
+--       leave     5 claim, '' for none (a position is given back that is not running, or by that claim)
 --       skip      5 position (whoever has it)  6 epoch it was seen in, '' for any
 --       reset     5 epoch it was seen in, '' for any (the line starts afresh; who is in it arrives anew)
 --       tend      (passes over what showed no sign of life)
--- Returns enter: {1, position, epoch, failed or 0, adopted 0|1} or {0, position, epoch, ahead, info of the head, ms to its end}
+-- Returns enter: {1, position, epoch, failed or 0, adopted 0|1} (2 for the 1 when strict and one has failed) or
+--         {0, position, epoch, ahead, info of the head, ms to its end}
 --         seen: 1, or 0 when the position is no longer its own.  Others: the wake name of the new head, or ''; of skip
 --         and reset nil when there is no such position, or the line is another by now.
 -- True  one position a `who` and epoch; the cursor passes a position only when it completed, was given back, was skipped,
@@ -109,7 +111,9 @@ if MODE == 'enter' then
     local adopted = entry.state == 'paused' and 1 or 0
     entry.state, entry.claim, entry.alive = 'running', ARGV[7], NOW + tonumber(ARGV[9])
     write(position, entry)
-    return { 1, int(position), int(number('epoch')), int(number('failed')), adopted }
+    local failed = number('failed')
+    local way = ARGV[10] == '1' and failed > 0 and 2 or 1
+    return { way, int(position), int(number('epoch')), int(failed), adopted }
   end
   local head = read(done + 1)
   local left = is_anothers and entry.alive - NOW or head.due - NOW
@@ -157,7 +161,7 @@ if MODE == 'leave' or MODE == 'skip' then
   if MODE == 'skip' and is_another(ARGV[6]) then return false end
   local position = MODE == 'skip' and tonumber(ARGV[5]) or tonumber(redis.call('HGET', KEYS[2], WHO))
   local entry = position and read(position)
-  if entry and (MODE == 'skip' or entry.state ~= 'running') then
+  if entry and (MODE == 'skip' or entry.state ~= 'running' or entry.claim == ARGV[5]) then
     redis.call('HDEL', KEYS[2], entry.who)
     entry.state, entry.claim = 'void', ''
     write(position, entry)

@@ -11,7 +11,7 @@
 --       8... limit and period in ms of each window
 -- Returns {1, 0, 0, now}, or {0, ms of its slot (or of the first free time, when not planned), number planned, now}
 -- True  no window ever counts more than its limit; first come, first served; a refused look or charge spends nothing;
---       the same token is charged once. Times are the server's.
+--       the same token is charged once, and a look with it passes then. Times are the server's.
 -- Cost  O(windows) for fixed, O(log starts) for sliding ones; what is past every window is dropped on the way.
 local MODE, WHO, TOKEN, ALGORITHM, GRACE, PLANS = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1'
 local LIMITS, PERIODS, LONGEST = {}, {}, 0
@@ -193,7 +193,7 @@ if MODE == 'cancel' then
   return answer(1, 0)
 end
 
-if MODE == 'charge' and redis.call('ZSCORE', KEYS[3], 's:' .. TOKEN) then
+if TOKEN ~= '' and redis.call('ZSCORE', KEYS[3], 's:' .. TOKEN) then
   return answer(1, 0)
 end
 

@@ -16,7 +16,19 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from reactor_coord import Input, Reactor, Step, compose, step, testing, with_lock
+from reactor_coord import (
+    Input,
+    Reactor,
+    Step,
+    compose,
+    step,
+    testing,
+    with_lock,
+    with_ordered_lock,
+    with_period,
+    with_rate_limit,
+    with_semaphore,
+)
 from reactor_coord.runtime import deliver
 from reactor_coord.testing.recorder import client
 
@@ -272,3 +284,73 @@ def test_a_message_too_many_costs_one_transaction_at_most(spending: Any, reactor
         deliver(str(handle.id), "worker")
     assert nothing.commands == []
     assert len(nothing.queries) <= 6
+
+
+@with_ordered_lock("line:{key}")
+@with_period("report:{key}", every="day")
+@with_rate_limit("api:{key}", limit=100, period="second")
+@with_lock("{key}", ttl=30)
+@with_semaphore("pool:{key}", limit=2, ttl=30)
+class Everything(Step):
+    """All five."""
+
+    key = Input(str)
+
+    def run(self) -> str:
+        return self.context.step
+
+
+class AllFive(Reactor):
+    """One step under all five."""
+
+    key = Input(str)
+    work = step(Everything)
+
+
+@with_ordered_lock("line:{key}")
+@with_period("report:{key}", every="day")
+@with_rate_limit("api:{key}", limit=100, period="second")
+@with_lock("{key}", ttl=30)
+@with_semaphore("pool:{key}", limit=2, ttl=30)
+class AllFiveAround(Reactor):
+    """All five around a reactor."""
+
+    key = Input(str)
+    work = step(Plain)
+
+
+@pytest.mark.parametrize("reactor", [AllFive, AllFiveAround])
+def test_all_five_are_taken_in_one_round_trip_and_given_back_in_one(
+    spending: Any, reactor_dispatches: Any, reactor: type[Reactor]
+) -> None:
+    for _ in range(2):  # the second is skipped by its period: another way out
+        _warm(reactor, key="warm")
+    with spending() as life:
+        assert reactor.run(key="in process").succeeded
+    assert len(life.commands) == life.scripts == 2
+    handle = reactor.enqueue(key="worker")
+    with spending() as life:
+        deliver(str(handle.id), "worker")
+    assert handle.status == "completed"
+    assert len(life.commands) == life.scripts == 2
+    with spending() as again:
+        assert not reactor.run(key="worker").failed  # skipped by its period: the turn passes on
+    assert len(again.commands) == 2
+
+
+def test_refused_by_the_fourth_of_five_costs_one_round_trip_more_to_give_back(
+    spending: Any, reactor_dispatches: Any
+) -> None:
+    _warm(AllFive, key="warm")
+    handle = AllFive.enqueue(key="k")
+    with testing.hold("k"):
+        with spending() as parking:
+            deliver(str(handle.id), "worker")
+        assert handle.status == "parked"
+        assert parking.scripts == 2  # ask, and keep the turn for when it comes again
+        reactor_dispatches.clear()
+    assert reactor_dispatches.ids == [str(handle.id)]
+    with spending() as resuming:
+        deliver(str(handle.id), "worker")
+    assert handle.status == "completed"
+    assert resuming.scripts == 2

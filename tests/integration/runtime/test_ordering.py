@@ -130,7 +130,7 @@ class Someone:
     def passes_on(self, *, failed: bool = False) -> None:
         from reactor_coord.runtime.dispatch import wake
 
-        wake([ordered_lines().complete(self.turn.taken, failed=failed)])
+        wake(ordered_lines().complete(self.turn.taken, failed=failed))
 
 
 def test_d70_order_09_b080_out_of_turn_in_process_breaks_no_chain(reactor_dispatches: Any, recorder: Recorder) -> None:

@@ -62,6 +62,17 @@ class Whole(Named):
     charge = step(LockedWork, after=first, seconds=0)
 
 
+@with_lock("{key}:under", ttl=30)
+@with_period("{key}:under", every=DECADE)
+class ReportedUnderLock(Work):
+    key = Input(str)
+
+
+class UnderLock(Named):
+    key = Input(str)
+    locked = step(ReportedUnderLock)
+
+
 class Around(Named):
     """The same, declared at the compose step."""
 
@@ -210,6 +221,8 @@ def test_b063_a_clock_that_is_wrong_in_this_process_changes_nothing(
         monkeypatch.setattr(time, "time", lambda skew=skew: real() + skew)
         assert Report.run(key="k").succeeded
         assert Whole.run(key="k").status in {"completed", "halted"}
+        assert UnderLock.run(key="k").succeeded
+    assert recorder.count("run locked") == 1
     assert recorder.count("run report") == 1
     assert recorder.count("run first") == 1
     assert charged("k:whole") == 1
