@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from bench.result import Row
-from bench.rows import backlog, crowd, limited, lock, rate_limit, semaphore, steps, wake
+from bench.rows import backlog, crowd, family, limited, lock, rate_limit, semaphore, steps, wake
 from bench.stage import Stage
 
 ROWS: Mapping[str, Callable[[Stage], Row]] = {
@@ -15,6 +15,7 @@ ROWS: Mapping[str, Callable[[Stage], Row]] = {
     "steps-sqlite": steps.measure_sqlite,
     "rate-limit": rate_limit.measure,
     "semaphore": semaphore.measure,
+    "family": family.measure,
     "crowd-8": crowd.measure_8,
     "crowd-48": crowd.measure_48,
     "backlog": backlog.measure,

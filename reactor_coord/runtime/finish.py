@@ -172,7 +172,7 @@ def leave_reserved(root: Execution) -> None:
         if not isinstance(declaration, OrderedLockDeclaration):
             return
         place = place_of_reactor(Frame(Tree(root, Lease(root.id, "", lease_ttl())), root, definition))
-        key = declaration.key.compute(place.arguments, place.redacted)
+        key = place.text_of(declaration.key)
     except (
         ReactorCoordError
     ) as error:  # a definition that is gone, a key that cannot be had: then it has no position either

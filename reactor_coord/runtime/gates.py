@@ -26,6 +26,7 @@ from reactor_coord.runtime.dispatch import wake
 
 if TYPE_CHECKING:
     from reactor_coord.declare.coordination import Declaration
+    from reactor_coord.declare.keys import Key
 
 
 def path_of(requester: Requester) -> str:
@@ -66,11 +67,19 @@ class Place:
     """When it passed its gates, where what it is around has begun and goes on after a park."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What an early phase of a primitive leaves for its last one, and what is known of when it comes again."""
+    texts: dict[Key, str] = field(default_factory=dict)
 
     @property
     def path(self) -> str:
         """What tells this place from any other of the tree."""
         return path_of(self.requester)
+
+    def text_of(self, key: Key) -> str:
+        """A declared key with this place's values; computed once, so that every phase means the same."""
+        found = self.texts.get(key)
+        if found is None:
+            found = self.texts[key] = key.compute(self.arguments, self.redacted)
+        return found
 
     def describe(self) -> str:
         """Name the place for a message."""
@@ -276,7 +285,10 @@ def _ask_together(place: Place, gates: Iterable[Gate], asks: dict[Gate, Ask[Any]
     """Answers of as many of these gates, from the first, as can be asked in one round trip; none where that would be one."""
     asks.clear()
     for gate in gates:
-        ask = gate.ask(place, place.declarations[gate.primitive])
+        try:
+            ask = gate.ask(place, place.declarations[gate.primitive])
+        except CoordinationError:
+            break  # a key that cannot be had, say: it is raised when it is this gate's turn
         if ask is None:
             break
         asks[gate] = ask

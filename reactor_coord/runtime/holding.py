@@ -142,7 +142,7 @@ class HoldingGate:
 
 
 def _keys_of(place: Place, declaration: Any) -> list[str]:
-    return [key.compute(place.arguments, place.redacted) for key in declaration.keys]
+    return [place.text_of(key) for key in declaration.keys]
 
 
 def _who(place: Place, declaration: Any) -> Requester:

@@ -35,7 +35,7 @@ def reserve(place: Place) -> None:
     """Have a position before the work arrives: a reactor's is given when it is enqueued."""
     declaration = place.declarations["ordered_lock"]
     assert isinstance(declaration, OrderedLockDeclaration)
-    key = declaration.key.compute(place.arguments, place.redacted)
+    key = place.text_of(declaration.key)
     requester = replace(place.requester, claim="")
     timeout, ttl = declaration.poison_pill_timeout, declaration.ttl
     ordered_lines().enter(key, identity(requester), requester, poison_timeout=timeout, ttl=ttl)
@@ -54,7 +54,7 @@ class OrderedGate:
     def ask(self, place: Place, declaration: OrderedLockDeclaration) -> Ask[Turn | NotYet]:
         """For the turn."""
         return ordered_lines().entering(
-            declaration.key.compute(place.arguments, place.redacted),
+            place.text_of(declaration.key),
             identity(place.requester),
             place.requester,
             poison_timeout=declaration.poison_pill_timeout,
@@ -71,7 +71,7 @@ class OrderedGate:
         answer: Turn | NotYet | None = None,
     ) -> Hold:
         """Have the turn, or park, or fail out of turn."""
-        key = declaration.key.compute(place.arguments, place.redacted)
+        key = place.text_of(declaration.key)
         who = identity(place.requester)
         if answer is None:
             answer = ordered_lines().send(self.ask(place, declaration))

@@ -37,7 +37,7 @@ class PeriodCheck:
 
     def ask(self, place: Place, declaration: PeriodDeclaration) -> Ask[Looked | None] | None:
         """Whether the present bucket is marked."""
-        key = declaration.key.compute(place.arguments, place.redacted)
+        key = place.text_of(declaration.key)
         return periods().looking(key, declaration.every, _zone_of(declaration))
 
     def acquire(
@@ -53,7 +53,7 @@ class PeriodCheck:
         return None
 
     def _look(self, place: Place, declaration: PeriodDeclaration, answer: Looked | None) -> tuple[str, Bucket]:
-        key = declaration.key.compute(place.arguments, place.redacted)
+        key = place.text_of(declaration.key)
         bucket, mark = answer or periods().look(key, declaration.every, _zone_of(declaration))
         if mark is None:
             return key, bucket
@@ -105,7 +105,7 @@ def _by(hold: Hold) -> str:
 
 def _of_then(place: Place, declaration: PeriodDeclaration, instant: datetime) -> tuple[str, Bucket]:
     """The bucket in which it passed: it is not asked again whether it may, after a park or a day."""
-    key = declaration.key.compute(place.arguments, place.redacted)
+    key = place.text_of(declaration.key)
     return key, bucket_at(instant, declaration.every, _zone_of(declaration))
 
 

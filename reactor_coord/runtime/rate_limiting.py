@@ -136,7 +136,7 @@ def _plans(place: Place, declaration: RateLimitDeclaration) -> bool:
 
 def resolve(place: Place, declaration: RateLimitDeclaration) -> tuple[str, list[Window], str]:
     """Return key, windows and algorithm: the declaration's own, or those of the named limit in the settings."""
-    own = declaration.key.compute(place.arguments, place.redacted) if declaration.key is not None else ""
+    own = place.text_of(declaration.key) if declaration.key is not None else ""
     if declaration.name is None:
         return own, [Window(limit, seconds) for limit, seconds in declaration.windows], str(declaration.algorithm)
     limits = conf.settings().RATE_LIMITS

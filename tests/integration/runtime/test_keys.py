@@ -13,14 +13,15 @@ from uuid import UUID
 
 import pytest
 
-from reactor_coord import Input, Step, step, with_lock, with_ordered_lock, with_rate_limit, with_semaphore
+from reactor_coord import Input, Step, step, testing, with_lock, with_ordered_lock, with_rate_limit, with_semaphore
+from reactor_coord.coordination import ordered_lines
 from reactor_coord.declare.keys import Key
 from reactor_coord.errors import CoordinationKeyError
 from reactor_coord.storage import codec
 from reactor_coord.testing import recorder as recorders
 from reactor_coord.testing.recorder import Recorder
 from tests.integration.runtime.support import eventually, failure, forked, told
-from tests.live.reactors import Named
+from tests.live.reactors import Named, Work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -154,3 +155,42 @@ def _is_child(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_a_key_that_cannot_be_had_is_told_in_its_turn_and_what_was_taken_before_it_is_given_back(
+    recorder: Recorder,
+) -> None:
+    @with_ordered_lock("{key}:line")
+    @with_lock("{key}")
+    @with_semaphore("{nothing}", limit=1)
+    class Odd(Work):
+        key = Input(str)
+        nothing = Input(str, default="")
+
+    class OneOdd(Named):
+        key = Input(str)
+        odd = step(Odd)
+
+    error = failure(OneOdd.run(key="k"))
+    assert error.error_type == "CoordinationKeyError"
+    assert "'nothing' is empty" in error.message
+    assert isinstance(error.error, CoordinationKeyError) and error.error.details["primitive"] == "semaphore"
+    testing.assert_free("k")
+    assert ordered_lines().view("k:line").is_drained
+    assert recorder.count("run odd") == 0
+
+
+def test_a_key_is_computed_once_for_all_phases(recorder: Recorder) -> None:
+    """Look and charge mean the same limit, whatever the author's function does."""
+    numbers = itertools.count()
+
+    @with_lock(lambda arguments: f"lock {next(numbers)}")
+    @with_rate_limit(lambda arguments: f"limit {next(numbers)}", limit=1, period=3600)
+    class Counting(Work):
+        pass
+
+    class CountsKeys(Named):
+        counting = step(Counting)
+
+    assert CountsKeys.run().succeeded
+    assert next(numbers) == 2
