@@ -18,6 +18,9 @@ from django_redis.exceptions import ConnectionInterrupted
 from redis.exceptions import RedisError
 
 from reactor_coord import conf
+from reactor_coord.declare import registry
+from reactor_coord.declare.coordination import RateLimitDeclaration
+from reactor_coord.declare.suggest import did_you_mean
 from reactor_coord.storage import clock
 
 TAG = "reactor_coord"
@@ -33,6 +36,35 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Ch
         return [Error(each.message, hint=each.hint, id=f"{TAG}.{_IDS[each.kind]}") for each in wrong]
     current = conf.settings()
     return [*_redis_alias(current), *_paths(current)]
+
+
+@register(TAG)
+def check_rate_limits(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """Limits that reactors name and the settings lack."""
+    if conf.problems(getattr(django_settings, conf.SETTING, {})):
+        return []
+    limits = conf.settings().RATE_LIMITS
+    return [
+        Error(
+            f"{place} names the rate limit {name!r}, which {conf.SETTING}['RATE_LIMITS'] does not have."
+            f"{did_you_mean(name, limits)}",
+            hint=f"Add {name!r} there, as in {{{name!r}: {{'second': 5}}}}, or correct the name.",
+            id=f"{TAG}.E008",
+        )
+        for place, name in _named_limits()
+        if name not in limits
+    ]
+
+
+def _named_limits() -> Iterator[tuple[str, str]]:
+    """Each place whose declaration names a limit, with that name."""
+    for definition in sorted(registry.all_definitions(), key=lambda each: each.name):
+        places = [(definition.name, definition.coordination)]
+        places += [(f"{definition.name}.{name}", step.coordination) for name, step in definition.steps.items()]
+        for place, declarations in places:
+            declared = declarations.get("rate_limit")
+            if isinstance(declared, RateLimitDeclaration) and declared.name is not None:
+                yield place, declared.name
 
 
 def _redis_alias(current: conf.Settings) -> Iterator[CheckMessage]:

@@ -46,8 +46,23 @@ def test_an_unknown_key_ends_the_check_with_a_suggestion(settings: Any) -> None:
 )
 def test_each_mistake_has_its_id(settings: Any, values: Any, identifier: str) -> None:
     caches = {**settings.CACHES, "memory": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    if isinstance(values, dict):
+        values = {**settings.REACTOR_COORD, **values}
     with override_settings(CACHES=caches, REACTOR_COORD=values):
         assert ids(["default"]) == [f"reactor_coord.{identifier}"]
+
+
+def test_a_rate_limit_that_the_settings_lack_is_told_with_the_place_that_names_it(settings: Any) -> None:
+    limits = {name: limit for name, limit in settings.REACTOR_COORD["RATE_LIMITS"].items() if name != "courier"}
+    with override_settings(
+        REACTOR_COORD={**settings.REACTOR_COORD, "RATE_LIMITS": {**limits, "curier": {"second": 5}}}
+    ):
+        messages = run_checks(tags=["reactor_coord"])
+    assert {message.id for message in messages} == {"reactor_coord.E008"}
+    assert any(
+        "shipping.reactors." in message.msg and "'courier'" in message.msg and "'curier'" in message.msg
+        for message in messages
+    )
 
 
 def test_sqlite_is_told_what_several_workers_need(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +75,7 @@ def test_sqlite_is_told_what_several_workers_need(monkeypatch: pytest.MonkeyPatc
 def test_an_unreachable_redis_is_a_warning_and_only_asked_when_databases_are(settings: Any) -> None:
     nowhere = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:1/0"}
     caches = {**settings.CACHES, "nowhere": nowhere}
-    with override_settings(CACHES=caches, REACTOR_COORD={"REDIS_ALIAS": "nowhere"}):
+    with override_settings(CACHES=caches, REACTOR_COORD={**settings.REACTOR_COORD, "REDIS_ALIAS": "nowhere"}):
         assert ids() == []
         [message] = run_checks(tags=["redis"], databases=["default"])
     assert message.id == "reactor_coord.W003"
