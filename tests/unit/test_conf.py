@@ -12,7 +12,7 @@ from reactor_coord import conf
 
 
 def test_every_setting_has_its_documented_default(settings: Any) -> None:
-    del settings.REACTOR_COORD
+    settings.REACTOR_COORD = {}
     current = conf.settings()
 
     assert (current.REDIS_ALIAS, current.KEY_PREFIX, current.QUEUE) == ("default", "rc", None)
