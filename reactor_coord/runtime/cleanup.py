@@ -119,7 +119,7 @@ def _acquire(frame: Frame, place: Place) -> list[Hold]:
 def _places_around(frame: Frame) -> Iterator[Place]:
     if frame.parent is not None:
         step = frame.parent.definition.steps[frame.execution.parent_step]
-        if step.coordination:
+        if step.coordination and step.kind == "compose":  # an element declares for itself what its map step declares
             arguments = legible_arguments(frame.parent, step, frame.parent.runs[step.name])
             yield place_of_step(frame.parent, step, arguments)
     if frame.definition.coordination:

@@ -296,3 +296,50 @@ def test_d4_after_a_fan_out_a_later_failure_undoes_all(recorder: Recorder, react
         "undo e2[1]",
         "undo e2[0]",
     ]
+
+
+@with_lock("item:{number}", ttl=5)
+class LockedItem(Item):
+    """An element that holds a key of its own value."""
+
+
+class MapOfLocked(Named):
+    """a, a map whose elements are keyed on themselves, z."""
+
+    a = step(Work)
+    mapped = map_each(LockedItem, over=[1, 2], number=element(), after=a)
+    z = step(Work, after=mapped)
+
+
+class MapDeclaring(Named):
+    """The same, declared at the map."""
+
+    a = step(Work)
+    mapped = map_each(
+        Item, over=[1, 2], number=element(), after=a, coordination=[with_lock(lambda of: f"item:{of['number']}", ttl=5)]
+    )
+    z = step(Work, after=mapped)
+
+
+class MapOfReactorsDeclaring(Named):
+    """The same around reactors."""
+
+    a = step(Work)
+    mapped = map_each(Pair, over=[1, 2], number=element(), after=a, coordination=[with_lock("item:{number}", ttl=5)])
+    z = step(Work, after=mapped)
+
+
+@pytest.mark.parametrize("reactor", [MapOfLocked, MapDeclaring, MapOfReactorsDeclaring])
+@pytest.mark.parametrize("how", ["run", "enqueue"])
+def test_elements_keyed_on_their_own_values_are_undone_under_those_keys(
+    reactor: type[Named], how: str, recorder: Recorder, reactor_dispatches: Dispatches
+) -> None:
+    handle = getattr(reactor, how)(fail_at="z")
+    if how == "enqueue":
+        testing.drain(10)
+    testing.assert_rolled_back(handle)
+    undone = [each for each in recorder.sequence() if each.startswith("undo")]
+    pair = ["undo e2[2]", "undo e1[2]", "undo e2[1]", "undo e1[1]"]
+    assert undone[:-1] == (pair if reactor is MapOfReactorsDeclaring else ["undo e[2]", "undo e[1]"])
+    testing.assert_free("item:1")
+    testing.assert_free("item:2")
