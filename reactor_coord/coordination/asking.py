@@ -44,7 +44,12 @@ class Ask(Generic[T]):
 
 def alone(connection: Connection, ask: Ask[T], timeout: float | None = None) -> T:
     """Its answer, in one round trip."""
-    reply = connection.run(ask.script, ask.keys, ask.args, timeout)
+    try:
+        reply = connection.run(ask.script, ask.keys, ask.args, timeout)
+    except CoordinationUnavailable as error:
+        if getattr(error, "sent", True):
+            ask.abandon()
+        raise
     if connection.is_cluster:
         ask.beside()
     return ask.read(reply)
@@ -66,16 +71,22 @@ def together(connection: Connection, asks: Sequence[Ask[Any]], *, until_refused:
     asked_at = time.monotonic()
     try:
         replies = connection.run(script, keys, args)
+        answers = [ask.read(reply) for ask, reply in zip(asks, replies, strict=False)]
     except BaseException as error:
         if getattr(error, "sent", True):
-            _abandon(asks)
+            _abandon(asks if isinstance(error, CoordinationUnavailable) else _leases(asks))
         if isinstance(error, CoordinationUnavailable):
             error.fill(primitive=asks[0].primitive, key=asks[0].key)
         raise
     if time.monotonic() - asked_at >= min(ask.good_for for ask in asks):
-        _abandon(asks)
+        _abandon(_leases(asks))
         return None
-    return [ask.read(reply) for ask, reply in zip(asks, replies, strict=False)]
+    return answers
+
+
+def _leases(asks: Sequence[Ask[Any]]) -> list[Ask[Any]]:
+    """Those that nobody finds again who asks anew, or comes again: a turn is kept."""
+    return [ask for ask in asks if ask.good_for < math.inf]
 
 
 def _abandon(asks: Sequence[Ask[Any]]) -> None:

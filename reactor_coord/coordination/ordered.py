@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -109,7 +110,10 @@ class OrderedLines:
     def entering(
         self, key: str, who: str, requester: Requester, *, poison_timeout: float, ttl: float, strict: bool = False
     ) -> Ask[Turn | NotYet]:
-        """`enter`, to be sent with others; `strict`: those do not run when it is its turn behind a failed one."""
+        """`enter`, to be sent with others; `strict`: those do not run when it is its turn behind a failed one.
+
+        Unanswered, what it may have had is given back in the background: its work will not be done.
+        """
         lease = min(poison_timeout, LEASE)
         info = f"{requester.execution}\x1f{requester.reactor}\x1f{requester.step}"
         arrival = (
@@ -127,7 +131,13 @@ class OrderedLines:
             execution, reactor, step = split_info(to_text(reply[4]))
             return NotYet(position, epoch, int(reply[3]), execution, reactor, step, int(reply[5]) / 1000)
 
-        return self._asking(key, "enter", who, ttl, *arrival, read=read)
+        def abandon() -> None:
+            if not requester.claim:
+                return  # only reserved: whoever it is for comes, and finds it
+            leaving = self._asking(key, "leave", who, ttl, to_bytes(requester.claim), read=_wakes)
+            self._keeper.later(partial(alone, self._connection, leaving), time.monotonic() + lease)
+
+        return replace(self._asking(key, "enter", who, ttl, *arrival, read=read), abandon=abandon)
 
     def send(self, ask: Ask[T]) -> T:
         """Send one of these by itself."""

@@ -80,7 +80,10 @@ class HoldingGate:
     ) -> Hold:
         """Have everything that is declared, or nothing; see `Gate`."""
         keys, parks = _keys_of(place, declaration), contention.joins_the_line(place, declaration, patience)
-        if answer is None or (isinstance(answer, Refused) and not parks):
+        if isinstance(answer, Refused) and not parks:  # one look; who blocks asks for itself
+            wake(answer.wakes)
+            answer = None
+        if answer is None:
             probes.reached("step.before_take")
             answer = self._ask(place, declaration, keys, patience, parks=parks)
         if isinstance(answer, Refused):
@@ -90,10 +93,14 @@ class HoldingGate:
                 self, place, declaration, keys, answer, self.contended, parks=parks, for_rollback=is_rollback
             )
         hold = Hold(self, answer, place, declaration)
-        self.holdings.watch(answer, hold.lost.add, prolong=declaration.auto_extend)
-        for key in answer.keys:
-            contention.tell_taken(place, self.primitive, key)
-        probes.reached("step.after_take")
+        try:
+            self.holdings.watch(answer, hold.lost.add, prolong=declaration.auto_extend)
+            for key in answer.keys:
+                contention.tell_taken(place, self.primitive, key)
+            probes.reached("step.after_take")
+        except BaseException:  # a time limit or Ctrl-C: the keeper would renew for ever what nobody gives back
+            self.release(hold, Ending.ABANDONED)
+            raise
         return hold
 
     def _ask(

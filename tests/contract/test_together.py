@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,6 +21,7 @@ from reactor_coord.coordination import (
     Taken,
     Turn,
     Window,
+    set_waker,
 )
 from reactor_coord.coordination.asking import together
 from reactor_coord.coordination.inspect import look
@@ -171,6 +173,30 @@ def test_b007_what_an_unanswered_one_may_have_given_is_given_back(
         behind.take()
     assert raised.value.details["primitive"] == "ordered_lock"
     eventually(family.is_free, within=5)
+
+
+def test_interrupted_while_it_wakes_others_what_it_was_given_is_given_back(family: Family) -> None:
+    """A raised limit lets others in with the one who came: their wakes are sent before the answer is had."""
+    first = taken(family.semaphores.take("k", who("A"), limit=1, ttl=30))
+    for owner in ("B", "C"):
+        refused(family.semaphores.take("k", who(owner), limit=1, ttl=30))
+
+    def interrupt(names: Iterable[str]) -> None:
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+
+    asks = [
+        family.locks.taking(["k"], who("D"), ttl=30),
+        family.semaphores.taking("k", who("D"), limit=3, ttl=30),
+    ]
+    set_waker(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            together(family.connection, asks, until_refused=True)
+    finally:
+        set_waker(None)
+    eventually(lambda: look("k", family.locks).hold is None, within=3)
+    family.semaphores.give(first)
 
 
 def test_b006_a_reply_later_than_a_lease_allows_is_no_hold(make_locks: MakeLocks, family: Family, proxy: Proxy) -> None:
