@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -17,6 +18,8 @@ from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
+
+from reactor_coord.declare.coordination import ALGORITHMS, WINDOWS
 
 SETTING = "REACTOR_COORD"
 
@@ -67,10 +70,34 @@ def _dotted_paths(value: object) -> str | None:
 
 
 def _rate_limits(value: object) -> str | None:
-    wanted = "a dict of names to windows, such as {'stripe': {'second': 3, 'minute': 100}}"
-    if not isinstance(value, Mapping):
-        return wanted
-    return None if all(isinstance(k, str) and isinstance(v, Mapping) and v for k, v in value.items()) else wanted
+    good = isinstance(value, Mapping) and all(isinstance(name, str) and _is_limit(each) for name, each in value.items())
+    if good:
+        return None
+    return (
+        "a dict of names to windows, each second, minute, hour, day or a number of seconds with how many may start in it, "
+        "such as {'stripe': {'second': 3, 'minute': 100}} or "
+        "{'courier': {'limits': {'second': 5}, 'algorithm': 'sliding_window'}}"
+    )
+
+
+def _is_limit(value: object) -> bool:
+    if not isinstance(value, Mapping) or value.get("algorithm", ALGORITHMS[0]) not in ALGORITHMS:
+        return False
+    windows = {name: count for name, count in value.items() if name != "algorithm"}
+    if "limits" in windows:
+        if len(windows) > 1 or not isinstance(windows["limits"], Mapping):
+            return False
+        windows = dict(windows["limits"])
+    return bool(windows) and all(_is_window(name) and _COUNT(count) is None for name, count in windows.items())
+
+
+def _is_window(name: object) -> bool:
+    if name in WINDOWS:
+        return True
+    try:
+        return not isinstance(name, bool) and 0 < float(name) < math.inf  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
 
 
 _SECONDS = _number(above=0)

@@ -150,7 +150,7 @@ def resolve(place: Place, declaration: RateLimitDeclaration) -> tuple[str, list[
             key=declaration.name,
         )
     named: Mapping[str, Any] = limits[declaration.name]
-    windows = named.get("limits", {name: limit for name, limit in named.items() if name in WINDOWS})
+    windows = named.get("limits", {name: limit for name, limit in named.items() if name != "algorithm"})
     algorithm = declaration.algorithm or str(named.get("algorithm", "fixed_window"))
     found = sorted(
         (Window(int(limit), float(WINDOWS.get(str(name)) or name)) for name, limit in windows.items()),

@@ -58,6 +58,12 @@ def test_settings_are_cached_and_follow_a_change(settings: Any) -> None:
         ({"DISPATCHER": "Dispatcher"}, "is 'Dispatcher'", "dotted path"),
         ({"RATE_LIMITS": ["stripe"]}, "['RATE_LIMITS']", "a dict of names"),
         ({"RATE_LIMITS": {"stripe": {}}}, "['RATE_LIMITS']", "a dict of names"),
+        ({"RATE_LIMITS": {"stripe": {"limit": 3, "period": "second"}}}, "['RATE_LIMITS']", "such as {'stripe'"),
+        ({"RATE_LIMITS": {"stripe": {"limit": {"second": 3}}}}, "['RATE_LIMITS']", "such as {'stripe'"),
+        ({"RATE_LIMITS": {"stripe": {"limits": {}}}}, "['RATE_LIMITS']", "second, minute, hour, day"),
+        ({"RATE_LIMITS": {"stripe": {"secnd": 3}}}, "['RATE_LIMITS']", "second, minute, hour, day"),
+        ({"RATE_LIMITS": {"stripe": {"second": 0}}}, "['RATE_LIMITS']", "second, minute, hour, day"),
+        ({"RATE_LIMITS": {"stripe": {"second": 3, "algorithm": "leaky"}}}, "['RATE_LIMITS']", "'sliding_window'"),
         ({"API_PERMISSION_CLASSES": "a.B"}, "is 'a.B'", "a list of dotted paths"),
         ({"SNOOZE_BASE_DELAY": 90}, "'SNOOZE_MAX_DELAY'] (60) is less than 'SNOOZE_BASE_DELAY' (90)", "Raise"),
         ([], "REACTOR_COORD is a list, not a dict", "Write REACTOR_COORD = {...}"),
@@ -82,3 +88,14 @@ def test_all_problems_are_told_at_once() -> None:
 @pytest.mark.parametrize("values", [{"SNOOZE_MAX_ATTEMPTS": None}, {"RETENTION_DAYS": None}, {"QUEUE": "slow"}])
 def test_what_may_be_none_or_given_is(values: Any) -> None:
     assert conf.problems(values) == []
+
+
+def test_every_form_of_a_named_limit_is_good() -> None:
+    forms: list[dict[Any, Any]] = [
+        {"second": 3, "minute": 100},
+        {"second": 3, "algorithm": "sliding_window"},
+        {"limits": {"day": 5}},
+        {"limits": {10: 5, "2.5": 1}, "algorithm": "fixed_window"},
+        {0.5: 1},
+    ]
+    assert conf.problems({"RATE_LIMITS": {f"n{number}": form for number, form in enumerate(forms)}}) == []
