@@ -12,7 +12,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from reactor_coord.testing.servers import database_settings
+from tests.support import clock
 from tests.support.bench import bench
+
+clock.shift_from_environment()
 
 _bench = bench()
 

@@ -10,14 +10,12 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from django.utils import timezone
-
 from reactor_coord.coordination import inspect, ordered_lines, periods, rate_limits
 from reactor_coord.engine.states import EventKind
 from reactor_coord.models import Execution, TraceEvent
 from reactor_coord.runtime import events
 from reactor_coord.runtime.dispatch import wake
-from reactor_coord.storage import store
+from reactor_coord.storage import clock, store
 
 TOLD = 200
 """Executions in whose trace one act is told, at most."""
@@ -123,7 +121,7 @@ def _tell(
         TraceEvent(
             root_id=row.root_id or row.id,
             execution=row,
-            at=timezone.now(),
+            at=clock.present(),
             kind=EventKind.OPERATOR,
             primitive=primitive,
             key=key,

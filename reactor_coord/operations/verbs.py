@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from django.utils import timezone
-
 from reactor_coord import conf
 from reactor_coord.declare import registry
 from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode, StepStatus, is_terminal
@@ -20,7 +18,7 @@ from reactor_coord.models import Execution, TraceEvent
 from reactor_coord.runtime import events, finish, pausing, units
 from reactor_coord.runtime.dispatch import send
 from reactor_coord.runtime.outcome import ExecutionHandle
-from reactor_coord.storage import codec, elements, pauses, store
+from reactor_coord.storage import clock, codec, elements, pauses, store
 
 UNDOABLE = frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.HALTED, ExecutionStatus.ABORTED})
 RESUMABLE = frozenset({ExecutionStatus.ABORTED, ExecutionStatus.NEEDS_DEFINITION})
@@ -57,7 +55,7 @@ def cancel(execution: Execution, *, reason: str = "", actor: str = "") -> None:
     else:
         changes |= {
             "resume_at": None,
-            "finished_at": timezone.now(),
+            "finished_at": clock.present(),
             "reason": reason,
             "waiting_on": None,
             "holds_kept": [],
@@ -240,8 +238,8 @@ def _conflict(row: Execution, verb: str) -> ExecutionConflict:
 
 def _note(row: Execution, kind: EventKind, verb: str, reason: str, actor: str) -> TraceEvent:
     data = {"verb": verb, "reason": reason, "actor": actor}
-    return TraceEvent(root_id=row.root_id or row.id, execution=row, at=timezone.now(), kind=kind, data=data)
+    return TraceEvent(root_id=row.root_id or row.id, execution=row, at=clock.present(), kind=kind, data=data)
 
 
 def _look_at() -> Any:
-    return timezone.now() + timedelta(seconds=2 * conf.settings().SWEEP_INTERVAL)
+    return clock.present() + timedelta(seconds=2 * conf.settings().SWEEP_INTERVAL)

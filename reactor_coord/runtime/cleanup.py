@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from django.utils import timezone
-
 from reactor_coord import conf, probes
 from reactor_coord.engine.rollback import Cleanup, StepState, rollback_order
 from reactor_coord.engine.settlement import as_result
@@ -30,7 +28,7 @@ from reactor_coord.runtime import gates, units, verdicts
 from reactor_coord.runtime.arguments import legible_arguments, place_of_reactor, place_of_step, recorded_arguments
 from reactor_coord.runtime.context import StepContext
 from reactor_coord.runtime.gates import Ending, Hold, Place
-from reactor_coord.storage import codec, elements
+from reactor_coord.storage import clock, codec, elements
 
 if TYPE_CHECKING:
     from reactor_coord.declare.definition import StepDefinition
@@ -138,7 +136,7 @@ def _descend(frame: Frame, step: StepDefinition, refused: CoordinationError | No
     else:
         run.status = StepStatus.CANCELLED if frame.tree.root.failure is None else StepStatus.FAILED
         run.error = run.error or _error_of_child(frame)
-    run.finished_at = timezone.now()
+    run.finished_at = clock.present()
     frame.tree.write(run)
     frame.emit(EventKind.UNDONE if was_done else EventKind.STEP_FAILED, step=step.name, nested=True)
     frame.tree.save()
@@ -160,7 +158,7 @@ def _roll_back_child(frame: Frame, step: StepDefinition, child: Frame, refused: 
     else:
         _clean_up(child, _order(child), refused)
     status = ExecutionStatus.CANCELLED if was_done or frame.tree.root.failure is None else ExecutionStatus.FAILED
-    frame.tree.change(child.execution, status=status, finished_at=timezone.now())
+    frame.tree.change(child.execution, status=status, finished_at=clock.present())
     frame.tree.save()
     frame.tree.give(child.holds, Ending.SUCCEEDED if was_done else Ending.FAILED)
     return any(run.rollback_failure for run in child.runs.values())
@@ -178,7 +176,7 @@ def _descend_into_units(frame: Frame, step: StepDefinition, refused: Coordinatio
         frame.tree.lease.check()
         entries += units.unwind(unit, detach=bool(step.options.get("detach")))
     if entries:
-        run.rollback_failure = {"order": time.time(), "entries": entries}
+        run.rollback_failure = {"order": clock.present().timestamp(), "entries": entries}
     return bool(entries) or any(inside)
 
 
@@ -286,7 +284,7 @@ def _report(
         "key": key,
         "reason": reason,
         "message": f"{verdicts.type_of(error)}: {verdicts.message_of(error, secrets)}",
-        "order": time.time(),
+        "order": clock.present().timestamp(),
     }
     frame.tree.write(run)
     frame.emit(EventKind.UNDO_FAILED, step=run.step, key=key, reason=reason, message=run.rollback_failure["message"])

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
-from django.utils import timezone
-
 from reactor_coord import conf, probes
 from reactor_coord.coordination import HeldKey, Holder, Refused
 from reactor_coord.engine.delays import SnoozePolicy, Standing
@@ -21,6 +19,7 @@ from reactor_coord.errors import ContentionCeilingReached, ContentionError
 from reactor_coord.results import Decided, Skipped
 from reactor_coord.runtime.gates import Gate, Place
 from reactor_coord.runtime.parking import Park, Parked
+from reactor_coord.storage import clock
 
 EARLY_SECONDS = 0.5
 """A look this long before its time was brought about by somebody else's message."""
@@ -79,7 +78,7 @@ def refuse(
 
 
 def _park(gate: Gate, place: Place, declaration: Any, keys: Sequence[str], refused: Refused) -> Park:
-    now = timezone.now()
+    now = clock.present()
     previous = place.previous or {}
     standing = _standing(place, refused.fence, refused.place, now)
     since = datetime.fromisoformat(previous["since"]) if previous else now

@@ -13,15 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from django.utils import timezone
-
 from reactor_coord.coordination import Blocker, Refused, Ring, Wait, deadlocks, ordered_lines
 from reactor_coord.coordination.deadlock import Waits
 from reactor_coord.engine.states import EventKind, ParkKind
 from reactor_coord.errors import CoordinationUnavailable, DeadlockDetected
 from reactor_coord.models import TraceEvent
 from reactor_coord.runtime.dispatch import wake, wake_name
-from reactor_coord.storage import elements, store
+from reactor_coord.storage import clock, elements, store
 
 if TYPE_CHECKING:
     from reactor_coord.runtime.gates import Gate, Place
@@ -135,7 +133,7 @@ def _record_for_others(ring: Ring, victim: str, cycle: Sequence[str]) -> None:
         TraceEvent(
             root_id=execution.id,
             execution=execution,
-            at=timezone.now(),
+            at=clock.present(),
             kind=EventKind.DEADLOCK,
             step=wait.step,
             primitive=wait.primitive,

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.utils import timezone
-
 from reactor_coord import conf
 from reactor_coord.declare.definition import ReactorDefinition
 from reactor_coord.declare.entrance import RunOptions
@@ -27,7 +25,7 @@ from reactor_coord.runtime.nested import PERFORMERS
 from reactor_coord.runtime.outcome import ExecutionHandle, FailureView, Outcome, Results
 from reactor_coord.runtime.runner import run_tree, worker_name
 from reactor_coord.runtime.tree import Frame, Tree
-from reactor_coord.storage import codec, store
+from reactor_coord.storage import clock, codec, store
 from reactor_coord.storage.store import NewExecution
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ class Runtime:
             return Outcome.of_row(row)
         tree = Tree(row, Lease(row.id, row.lease_token, lease_ttl()))
         frame = Frame(tree, row, definition)
-        tree.change(row, started_at=timezone.now())
+        tree.change(row, started_at=clock.present())
         frame.emit(EventKind.STARTED, worker=row.worker)
         return _outcome(run_tree(tree, definition))
 
@@ -58,7 +56,7 @@ class Runtime:
         check_runnable(definition)
         values = definition.schema.validate(inputs)
         later = timedelta(seconds=options.countdown)
-        resume_at = timezone.now() + later + _grace(options.countdown) if later else None
+        resume_at = clock.present() + later + _grace(options.countdown) if later else None
         row, created = store.create(_new(definition, values, options, Mode.WORKER, resume_at=resume_at))
         if created:
             store.on_commit(lambda: _dispatch(definition, row, options.countdown))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from django.utils import timezone
-
 from reactor_coord.declare.definition import ReactorDefinition
 from reactor_coord.engine.states import EventKind
 from reactor_coord.models import Execution, TraceEvent
 from reactor_coord.signals import SIGNALS
+from reactor_coord.storage import clock
 
 
 def row(execution: Execution, kind: EventKind, *, step: str = "", **data: object) -> TraceEvent:
     """Make the trace row of something that happens outside a run."""
     root_id = execution.root_id or execution.id
-    return TraceEvent(root_id=root_id, execution=execution, at=timezone.now(), kind=kind, step=step, data=data)
+    return TraceEvent(root_id=root_id, execution=execution, at=clock.present(), kind=kind, step=step, data=data)
 
 
 def publish(row: TraceEvent, definition: ReactorDefinition | None, holder: str = "") -> None:

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django.utils import timezone
-
 from reactor_coord.declare.references import resolve_arguments
 from reactor_coord.engine.settlement import Settlement
 from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus
@@ -21,7 +19,7 @@ from reactor_coord.models import Execution
 from reactor_coord.results import Decided, Failure, Halt, Result, Success
 from reactor_coord.runtime import steps, units, verdicts
 from reactor_coord.runtime.dispatch import send
-from reactor_coord.storage import codec, elements
+from reactor_coord.storage import clock, codec, elements
 
 if TYPE_CHECKING:
     from reactor_coord.declare.definition import StepDefinition
@@ -104,7 +102,7 @@ def _write(attempt: steps.Attempt, items: list[Any]) -> None:
     frame, step, run, tree = attempt.frame, attempt.step, attempt.run, attempt.tree
     done = elements.count(frame.execution.id, step.name) if run.status == StepStatus.RUNNING else 0
     run.status, run.attempts = StepStatus.RUNNING, 1
-    run.started_at = run.started_at or timezone.now()
+    run.started_at = run.started_at or clock.present()
     for start in range(done, max(len(items), 1), CHUNK):
         for index in range(start, min(start + CHUNK, len(items))):
             arguments = arguments_of(frame, step, items[index])
@@ -180,7 +178,7 @@ def run_here(attempt: steps.Attempt, items: list[Any]) -> None:
     """Run the elements one after the other, each a child of this execution."""
     frame, step, run, tree = attempt.frame, attempt.step, attempt.run, attempt.tree
     run.status, run.attempts = StepStatus.RUNNING, 1
-    run.started_at = run.started_at or timezone.now()
+    run.started_at = run.started_at or clock.present()
     tree.write(run)
     values = [_run_element(frame, step, index, item) for index, item in enumerate(items)]
     steps.conclude(frame, step, attempt.close(_collect(attempt, values)))
@@ -201,7 +199,7 @@ def _run_element(frame: Frame, step: StepDefinition, index: int, item: Any) -> A
     frame.tree.save()
     value = forward(child)
     encoded = codec.encode(value)
-    frame.tree.change(child.execution, status=ExecutionStatus.COMPLETED, result=encoded, finished_at=timezone.now())
+    frame.tree.change(child.execution, status=ExecutionStatus.COMPLETED, result=encoded, finished_at=clock.present())
     child.emit(EventKind.COMPLETED, index=index)
     frame.tree.save()
     frame.tree.give(child.holds, steps.ending_of(Settlement(StepStatus.SUCCEEDED)))

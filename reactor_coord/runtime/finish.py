@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from django.utils import timezone
-
 from reactor_coord import conf, probes
 from reactor_coord.coordination import Requester
 from reactor_coord.declare.coordination import OrderedLockDeclaration
@@ -34,7 +32,7 @@ from reactor_coord.runtime.holding import HoldingGate
 from reactor_coord.runtime.lease import Lease, lease_ttl
 from reactor_coord.runtime.parking import Parked
 from reactor_coord.runtime.tree import Frame, Tree, definition_of
-from reactor_coord.storage import codec, store
+from reactor_coord.storage import clock, codec, store
 
 logger = logging.getLogger("reactor_coord")
 
@@ -91,7 +89,7 @@ def fold_halt(frame: Frame, result: Any, reason: str) -> None:
 
 
 def _note_end(frame: Frame, status: ExecutionStatus, kind: EventKind, told: dict[str, Any], **columns: Any) -> None:
-    now = timezone.now()
+    now = clock.present()
     frame.tree.change(frame.execution, status=status, finished_at=now, **ENDED, **columns)
     for below in _descendants(frame):
         if below.execution.status == ExecutionStatus.RUNNING:
@@ -104,7 +102,7 @@ def settle_children(root: Frame, status: ExecutionStatus) -> None:
     """No child may say `running` when nobody runs its root."""
     for below in _descendants(root):
         if below.execution.status == ExecutionStatus.RUNNING:
-            ended = {"finished_at": timezone.now()} if is_terminal(status) else {}
+            ended = {"finished_at": clock.present()} if is_terminal(status) else {}
             root.tree.change(below.execution, status=status, **ended)
 
 
@@ -113,7 +111,7 @@ def _settle_the_step_of(child: Frame) -> None:
     assert child.parent is not None
     run = child.parent.runs[child.execution.parent_step]
     if run.status not in SETTLED_STEPS:
-        run.status, run.finished_at = StepStatus.SUCCEEDED, timezone.now()
+        run.status, run.finished_at = StepStatus.SUCCEEDED, clock.present()
         run.completion_order = child.parent.next_completion()
         child.tree.write(run)
 
@@ -203,7 +201,7 @@ def park(root: Frame, parked: Parked) -> None:
         return pause(root, parked)
     tree, what = root.tree, parked.park
     step_aside(tree, what.waiting_on or {})
-    _keep_holds(tree, (what.resume_at - timezone.now()).total_seconds())
+    _keep_holds(tree, (what.resume_at - clock.present()).total_seconds())
     own_message = _own_countdown(parked)
     look_at = (
         what.resume_at + timedelta(seconds=2 * conf.settings().SWEEP_INTERVAL) if own_message is not None else None
@@ -274,7 +272,7 @@ def _own_countdown(parked: Parked) -> float | None:
     """Seconds for a message of our own; None where the sweep, or a release, sends it."""
     if not parked.park.is_timed:
         return None
-    seconds = max(0.0, (parked.park.resume_at - timezone.now()).total_seconds())
+    seconds = max(0.0, (parked.park.resume_at - clock.present()).total_seconds())
     return seconds if seconds <= conf.settings().SWEEP_INTERVAL else None
 
 

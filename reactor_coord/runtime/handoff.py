@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django.utils import timezone
-
 from reactor_coord.engine.settlement import Settlement
 from reactor_coord.engine.states import ExecutionStatus, StepStatus, is_terminal
 from reactor_coord.errors import ReactorCoordError
 from reactor_coord.results import Failure, Halt, Result, Success
 from reactor_coord.runtime import steps, units
 from reactor_coord.runtime.dispatch import send
-from reactor_coord.storage import codec, elements
+from reactor_coord.storage import clock, codec, elements
 
 if TYPE_CHECKING:
     from reactor_coord.declare.definition import StepDefinition
@@ -34,7 +32,7 @@ def dispatch(frame: Frame, step: StepDefinition) -> None:
         return steps.conclude(frame, step, attempt.close(attempt.settle(Failure(error, retryable=False), began=False)))
     frame.tree.batch.new_executions.append(unit)
     run = attempt.run
-    run.status, run.attempts, run.started_at = StepStatus.DISPATCHED, 1, timezone.now()
+    run.status, run.attempts, run.started_at = StepStatus.DISPATCHED, 1, clock.present()
     run.arguments = steps.encode_arguments(attempt.arguments, step.redacted)
     frame.tree.write(run)
     frame.tree.save()

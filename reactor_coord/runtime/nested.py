@@ -12,8 +12,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from django.utils import timezone
-
 from reactor_coord.engine.delays import retry_delay
 from reactor_coord.engine.plan import first_dispatched, is_past_background, next_step
 from reactor_coord.engine.settlement import Settlement
@@ -25,6 +23,7 @@ from reactor_coord.runtime.arguments import legible_arguments, place_of_reactor,
 from reactor_coord.runtime.outcome import FailureView
 from reactor_coord.runtime.parking import Parked
 from reactor_coord.runtime.tree import Frame
+from reactor_coord.storage import clock
 
 if TYPE_CHECKING:
     from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
@@ -98,7 +97,7 @@ def admit(frame: Frame) -> None:
     except ReactorCoordError as error:
         raise _fail_the_reactor(frame, error) from error
     if frame.execution.admitted_at is None:
-        frame.tree.change(frame.execution, admitted_at=timezone.now())
+        frame.tree.change(frame.execution, admitted_at=clock.present())
 
 
 def _refused_at_the_door(frame: Frame, decided: Decided) -> verdicts.Halted:
@@ -146,7 +145,7 @@ def _undo_and_retry(attempt: steps.Attempt, child: Frame) -> None:
     cleanup.roll_back(child)
     failure = FailureView.from_json(child.execution.failure or {}, tree.error)
     error = tree.error or ReactorFailed(failure.message, failure=failure)
-    ended = {"status": ExecutionStatus.FAILED, "finished_at": timezone.now()}
+    ended = {"status": ExecutionStatus.FAILED, "finished_at": clock.present()}
     if any(run.rollback_failure for run in child.runs.values()):
         tree.change(child.execution, **ended)
         settlement = Settlement(StepStatus.FAILED, error=error, began=False, retryable=False)
@@ -187,7 +186,7 @@ def _begin(attempt: steps.Attempt, definition: ReactorDefinition) -> Frame:
     child = frame.new_child(step, definition, attempt.arguments)
     attempt.run.status = StepStatus.RUNNING
     attempt.run.attempts += 1
-    attempt.run.started_at = timezone.now()
+    attempt.run.started_at = clock.present()
     attempt.run.arguments = steps.encode_arguments(attempt.arguments, step.redacted)
     tree.write(attempt.run)
     child.emit(EventKind.STARTED)
@@ -204,7 +203,7 @@ def _finish(attempt: steps.Attempt, child: Frame, value: Any) -> None:
             child.execution,
             status=ExecutionStatus.COMPLETED,
             result=attempt.run.result,
-            finished_at=timezone.now(),
+            finished_at=clock.present(),
         )
         child.emit(EventKind.COMPLETED)
     attempt.close(settlement)

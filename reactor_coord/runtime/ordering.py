@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
-from django.utils import timezone
-
 from reactor_coord.coordination import Ask, NotYet, Requester, Turn, ordered_lines
 from reactor_coord.declare.coordination import OrderedLockDeclaration
 from reactor_coord.engine.states import EventKind, ParkKind
@@ -24,6 +22,7 @@ from reactor_coord.runtime.contention import snooze_policy
 from reactor_coord.runtime.dispatch import wake
 from reactor_coord.runtime.gates import COMES_AGAIN_IN, Ending, Hold, Place, identity
 from reactor_coord.runtime.parking import Park, Parked
+from reactor_coord.storage import clock
 
 logger = logging.getLogger("reactor_coord")
 
@@ -165,7 +164,7 @@ class OrderedGate:
 def _park(place: Place, key: str, holder: str, answer: NotYet) -> Park:
     """Woken by the one before it; the look is the net, and no ceiling counts it: the poison pill bounds the wait."""
     previous = place.previous or {}
-    now = timezone.now()
+    now = clock.present()
     looks = int(previous.get("stuck", 0)) + 1
     waiting_on = {
         "path": place.path,

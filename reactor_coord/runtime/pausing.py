@@ -10,8 +10,6 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.utils import timezone
-
 from reactor_coord.engine.states import EventKind, ParkKind, StepStatus
 from reactor_coord.errors import ExecutionConflict, NotRunnable
 from reactor_coord.models import Execution, StepRun, TraceEvent
@@ -19,7 +17,7 @@ from reactor_coord.results import Failure, Success
 from reactor_coord.runtime import events, steps, units
 from reactor_coord.runtime.dispatch import send
 from reactor_coord.runtime.parking import Park, Parked
-from reactor_coord.storage import codec, pauses, store
+from reactor_coord.storage import clock, codec, pauses, store
 
 if TYPE_CHECKING:
     from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
@@ -50,10 +48,10 @@ def perform(frame: Frame, step: StepDefinition) -> None:
         if refused is not None:
             failed = attempt.settle(Failure(refused, retryable=False), began=False)
             return steps.conclude(frame, step, attempt.close(failed))
-        run.status, run.started_at = StepStatus.WAITING, timezone.now()
+        run.status, run.started_at = StepStatus.WAITING, clock.present()
         run.arguments = steps.encode_arguments(attempt.arguments, step.redacted)
     ends_at = _ends_at(step, run)
-    if timezone.now() >= ends_at:
+    if clock.present() >= ends_at:
         late = f"nobody answered {run.correlation_id!r} within {step.options['timeout']:g} s"
         return steps.conclude(frame, step, attempt.close(attempt.settle(Failure(TimeoutError(late)), began=False)))
     frame.tree.write(run)

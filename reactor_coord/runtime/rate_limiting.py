@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from django.utils import timezone
-
 from reactor_coord import conf
 from reactor_coord.coordination import Admission, Ask, Requester, Slot, Window, rate_limits
 from reactor_coord.declare.coordination import WINDOWS, RateLimitDeclaration
@@ -22,6 +20,7 @@ from reactor_coord.errors import CoordinationKeyError, RateLimitExceeded
 from reactor_coord.results import Decided, Skipped
 from reactor_coord.runtime.gates import Ending, Hold, Place, identity
 from reactor_coord.runtime.parking import Park, Parked
+from reactor_coord.storage import clock
 
 HOLDING = ("lock", "semaphore")
 TOKEN = "rate_limit.token"
@@ -161,7 +160,7 @@ def resolve(place: Place, declaration: RateLimitDeclaration) -> tuple[str, list[
 
 def _park(place: Place, key: str, slot: Slot) -> Park:
     previous = place.previous or {}
-    now = timezone.now()
+    now = clock.present()
     waiting_on = {
         "path": place.path,
         "reactor": place.reactor,

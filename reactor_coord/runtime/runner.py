@@ -14,8 +14,6 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.utils import timezone
-
 from reactor_coord import conf, probes
 from reactor_coord.declare.definition import ReactorDefinition
 from reactor_coord.engine.settlement import Settlement, losses_allowed
@@ -29,7 +27,7 @@ from reactor_coord.runtime.lease import Lease, keeper, lease_ttl
 from reactor_coord.runtime.nested import forward
 from reactor_coord.runtime.parking import Parked
 from reactor_coord.runtime.tree import Frame, Tree, definition_of, is_rolling_back, root_frame
-from reactor_coord.storage import codec, store
+from reactor_coord.storage import clock, codec, store
 
 logger = logging.getLogger("reactor_coord")
 
@@ -97,7 +95,7 @@ def _is_too_early(row: Execution) -> bool:
     if not isinstance(waited, Mapping) or not waited.get("timed") or row.cancel_requested:
         return False
     try:
-        return timezone.now() < datetime.fromisoformat(waited["until"]) - EARLY
+        return clock.present() < datetime.fromisoformat(waited["until"]) - EARLY
     except (KeyError, TypeError, ValueError):  # not a note of ours: it keeps nobody from running
         return False
 
@@ -106,7 +104,7 @@ def _put_back(tree: Tree) -> None:
     """Let it wait on. The message of its own time may have come and gone meanwhile: then it needs another."""
     tree.change(tree.root, status=ExecutionStatus.PARKED)
     if store.park(tree.root.id, tree.lease.token, tree.take_batch()):
-        left = datetime.fromisoformat((tree.root.waiting_on or {})["until"]) - timezone.now()
+        left = datetime.fromisoformat((tree.root.waiting_on or {})["until"]) - clock.present()
         send(tree.id, tree.root.queue, max(0.0, min(left.total_seconds(), conf.settings().SWEEP_INTERVAL)))
 
 
@@ -122,7 +120,7 @@ def _tell_begin(tree: Tree, frame: Frame) -> None:
     """Note the beginning, or the taking up again, with the next transaction."""
     root = tree.root
     if root.started_at is None:
-        tree.change(root, started_at=timezone.now())
+        tree.change(root, started_at=clock.present())
         frame.emit(EventKind.STARTED, worker=root.worker)
     elif root.park_kind:
         waited = root.waiting_on or {}
@@ -267,12 +265,12 @@ def _interrupted(frame: Frame, error: BaseException) -> None:
     is_inline = root.mode == Mode.INLINE and frame.definition.on_crash != "resume"
     columns: dict[str, Any]
     if is_inline:
-        columns = {"status": ExecutionStatus.ABORTED, "finished_at": timezone.now(), **finish.ENDED}
+        columns = {"status": ExecutionStatus.ABORTED, "finished_at": clock.present(), **finish.ENDED}
         columns["reason"] = f"interrupted by {type(error).__name__}"
     else:
         rolling = is_rolling_back(tree)
         columns = {"status": root.status if rolling else ExecutionStatus.READY, "mode": Mode.WORKER}
-        columns |= {"resume_at": timezone.now(), "workers_lost": root.workers_lost + 1}
+        columns |= {"resume_at": clock.present(), "workers_lost": root.workers_lost + 1}
     tree.batch = store.Batch()
     tree.lost_workers = 1
     tree.change(root, **columns)
@@ -286,7 +284,7 @@ def _interrupted(frame: Frame, error: BaseException) -> None:
 
 
 def _event(root: Execution, kind: EventKind, why: str) -> TraceEvent:
-    return TraceEvent(root_id=root.id, execution=root, at=timezone.now(), kind=kind, data={"reason": why})
+    return TraceEvent(root_id=root.id, execution=root, at=clock.present(), kind=kind, data={"reason": why})
 
 
 def worker_name() -> str:

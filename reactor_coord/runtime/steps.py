@@ -13,7 +13,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError, router, transaction
-from django.utils import timezone
 
 from reactor_coord import conf, probes
 from reactor_coord.engine.plan import is_last
@@ -27,7 +26,7 @@ from reactor_coord.runtime.arguments import declared_arguments, place_of_step, w
 from reactor_coord.runtime.context import StepContext
 from reactor_coord.runtime.parking import Park, Parked
 from reactor_coord.runtime.recollection import Recollection
-from reactor_coord.storage import codec
+from reactor_coord.storage import clock, codec
 
 if TYPE_CHECKING:
     from reactor_coord.declare.definition import StepDefinition
@@ -64,7 +63,7 @@ def wait_to_retry(frame: Frame, step: StepDefinition, seconds: float) -> None:
     """Let the delay before the next attempt pass: parked in a worker, asleep in process."""
     if not frame.tree.parks:
         return time.sleep(seconds)
-    resume_at = timezone.now() + timedelta(seconds=seconds)
+    resume_at = clock.present() + timedelta(seconds=seconds)
     parked = Parked(Park(ParkKind.RETRY, resume_at, step.name, {"step": step.name}, is_timed=True))
     tell_parked(frame, step.name, parked)
     raise parked
@@ -165,7 +164,7 @@ class Attempt:
     def _run_body(self) -> Settlement:
         instance = self._instance()
         self.run.attempts += 1
-        self.run.started_at = self.run.started_at or timezone.now()
+        self.run.started_at = self.run.started_at or clock.present()
         return self._run_atomic(instance) if self._is_atomic else self.close(self._call(instance))
 
     def _run_atomic(self, instance: Step) -> Settlement:
@@ -297,7 +296,7 @@ def record(
     if settlement.status in {StepStatus.SUCCEEDED, StepStatus.SKIPPED}:
         run.completion_order = frame.next_completion()
     if settlement.status != StepStatus.RETRYING:
-        run.finished_at = timezone.now()
+        run.finished_at = clock.present()
     frame.emit(EventKind.STEP_HALTED if settlement.halts else EVENTS[settlement.status], step=step.name, **told)
     tree.write(run)
     if settlement.status == StepStatus.FAILED:

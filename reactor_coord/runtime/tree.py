@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from django.utils import timezone
-
 from reactor_coord import probes
 from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
 from reactor_coord.declare.references import SKIPPED_VALUE, UNSET
@@ -23,7 +21,7 @@ from reactor_coord.errors import CodecError
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.runtime import events, gates, units
 from reactor_coord.runtime.lease import Lease
-from reactor_coord.storage import codec, store
+from reactor_coord.storage import clock, codec, store
 from reactor_coord.storage.ids import uuid7
 from reactor_coord.storage.store import Batch
 
@@ -249,7 +247,7 @@ class Frame:
             parent_step=step.name,
             element_index=index,
             queue=root.queue,
-            started_at=timezone.now(),
+            started_at=clock.present(),
         )
         self.tree.batch.new_executions.append(row)
         child = Frame(self.tree, row, definition, parent=self)
@@ -269,7 +267,7 @@ class Frame:
         row = TraceEvent(
             root_id=self.tree.root.id,
             execution=self.execution,
-            at=data.pop("at", None) or timezone.now(),
+            at=data.pop("at", None) or clock.present(),
             kind=kind,
             step=step,
             primitive=primitive,

@@ -14,8 +14,6 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from django.utils import timezone
-
 from reactor_coord import conf
 from reactor_coord.declare import registry
 from reactor_coord.declare.coordination import LockDeclaration, SemaphoreDeclaration
@@ -27,7 +25,7 @@ from reactor_coord.models import Execution
 from reactor_coord.runtime.dispatch import send
 from reactor_coord.runtime.outcome import FailureView
 from reactor_coord.runtime.parking import Park, Parked
-from reactor_coord.storage import codec, elements, store
+from reactor_coord.storage import clock, codec, elements, store
 from reactor_coord.storage.ids import uuid7
 
 if TYPE_CHECKING:
@@ -158,7 +156,7 @@ def new_unit(
 
 def look_at() -> datetime:
     """When the sweep looks at a row whose message was just sent."""
-    return timezone.now() + timedelta(seconds=2 * conf.settings().SWEEP_INTERVAL)
+    return clock.present() + timedelta(seconds=2 * conf.settings().SWEEP_INTERVAL)
 
 
 # ---- refusal
@@ -255,8 +253,8 @@ def failure_of(unit: Execution) -> ReactorFailed:
 def wait_for(frame: Frame, step: StepDefinition, units: Iterable[Execution]) -> None:
     """Step aside until a unit ends (`Parked`), or in process look again in a moment; `TimeoutError` when it took too long."""
     known = conf.settings()
-    since = frame.runs[step.name].started_at or timezone.now()
-    waited = (timezone.now() - since).total_seconds()
+    since = frame.runs[step.name].started_at or clock.present()
+    waited = (clock.present() - since).total_seconds()
     limit = known.ASYNC_PARK_TIMEOUT if frame.tree.parks else known.ASYNC_WAIT_TIMEOUT
     names = [str(unit.id) for unit in units][:5]
     if waited > limit:
@@ -282,7 +280,7 @@ def wait_for(frame: Frame, step: StepDefinition, units: Iterable[Execution]) -> 
         "place": 0,
     }
     kind = ParkKind.FAN_OUT if step.kind == "map" else ParkKind.RESULT
-    raise Parked(Park(kind, timezone.now() + timedelta(seconds=delay), step.name, waiting_on))
+    raise Parked(Park(kind, clock.present() + timedelta(seconds=delay), step.name, waiting_on))
 
 
 def report(unit: Execution) -> None:
@@ -340,7 +338,7 @@ def _unwind_once(row: Execution) -> bool:
     """Take one step towards its end; False when somebody else is at it and there is only waiting."""
     ends: dict[str, Any] = {"cancel_requested": True, "cancel_reason": "its parent rolled back", "park_kind": ""}
     if row.status == ExecutionStatus.READY and row.started_at is None:
-        cancelled = {"status": ExecutionStatus.CANCELLED, "finished_at": timezone.now(), "resume_at": None}
+        cancelled = {"status": ExecutionStatus.CANCELLED, "finished_at": clock.present(), "resume_at": None}
         return store.change(row.id, expect={ExecutionStatus.READY}, changes=ends | cancelled, as_of=row.updated_at)
     if row.status == ExecutionStatus.RUNNING:
         store.request_cancel(row.id, reason="its parent rolled back")

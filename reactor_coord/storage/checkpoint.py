@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db import InterfaceError, OperationalError, connections, models, transaction
-from django.utils import timezone
 
 from reactor_coord.errors import LeaseLost
 from reactor_coord.models import Execution, StepRun, TraceEvent
@@ -110,7 +109,7 @@ def _write_again(
 
 def _changes(root_id: UUID, batch: Batch, *, parking: bool) -> dict[UUID, dict[str, Any]]:
     """The column changes of rows that are there already, the root's first; those of new rows go into the rows."""
-    present = timezone.now()
+    present = clock.present()
     changes = {root_id: execution_changes(batch.executions.get(root_id, {}), present)}
     changes |= {each: execution_changes(columns, present) for each, columns in batch.executions.items()}
     for new in batch.new_executions:

@@ -2,19 +2,37 @@
 
 On PostgreSQL that is the server's, so that hosts whose clocks differ agree on when a lease is over. Elsewhere it is the
 process's: SQLite is one host by nature, and its own date arithmetic yields strings that do not compare with Django's.
+
+What a process writes into a row for others to compare is `present()`: what the server said last, which every claim brings
+along, carried on by a clock that nobody sets.
 """
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from django.db import connections, router
+from django.conf import settings
+from django.db import Error, connections, router
 from django.db.models import DateTimeField, ExpressionWrapper, Value
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from reactor_coord.models import Execution
+
+FRESH_SECONDS = 30.0
+"""For so long the greatest of what was heard counts: an answer is late by its way, never early."""
+
+STALE_SECONDS = 300.0
+"""After so long the server is asked: no two clocks run quite alike, and another server may have taken over."""
+
+_carried: dict[str, tuple[datetime, float]] = {}
+"""By database: what its clock said, and when by ours that nobody sets."""
+
+# Counts a suspended machine's sleep, where the system has one that does. Processes of a host share it: it may cross a fork.
+_elapsed = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 
 
 def alias() -> str:
@@ -36,11 +54,37 @@ def now(using: str, *, plus: float = 0.0) -> Any:
     return ExpressionWrapper(Now() + Value(timedelta(seconds=plus)), output_field=DateTimeField())
 
 
+def present() -> datetime:
+    """The present of the deciding clock, as a value to write. Costs a query in a process that heard of it long ago, or never."""
+    using = alias()
+    if not settings.USE_TZ or not is_postgresql(using):
+        return timezone.now()
+    known = _carried.get(using)
+    if (known is None or _elapsed() - known[1] > STALE_SECONDS) and not connections[using].needs_rollback:
+        try:
+            return read(using)
+        except Error:  # whoever wants to write notices it by himself
+            pass
+    return timezone.now() if known is None else _carry(known)
+
+
 def read(using: str) -> datetime:
     """The present of the deciding clock, as a value. Costs a query on PostgreSQL."""
     if not is_postgresql(using):
         return timezone.now()
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
-        present: datetime = cursor.fetchone()[0]
-        return present
+        moment: datetime = cursor.fetchone()[0]
+        heard(using, moment)
+        return moment
+
+
+def heard(using: str, moment: datetime) -> None:
+    """Note what the deciding clock has just said."""
+    known = _carried.get(using)
+    if known is None or _elapsed() - known[1] > FRESH_SECONDS or moment > _carry(known):
+        _carried[using] = (moment, _elapsed())
+
+
+def _carry(known: tuple[datetime, float]) -> datetime:
+    return known[0] + timedelta(seconds=_elapsed() - known[1])

@@ -12,7 +12,6 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import Count, F, QuerySet
-from django.utils import timezone
 
 from reactor_coord.engine.states import TERMINAL, ExecutionStatus
 from reactor_coord.models import Execution, StepRun
@@ -75,7 +74,7 @@ def results(parent_id: UUID, step: str) -> Generator[Any]:
 
 def cancel_unbegun(parent_id: UUID, step: str) -> int:
     """Cancel all that have not begun, at once."""
-    present = timezone.now()
+    present = clock.present()
     unbegun = _rows(parent_id, step).filter(status=ExecutionStatus.READY.value, started_at__isnull=True, lease_token="")
     return unbegun.update(
         status=ExecutionStatus.CANCELLED.value, finished_at=present, resume_at=None, updated_at=present

@@ -70,7 +70,10 @@ def _claim_returning(using: str, execution_id: UUID | str, token: str, worker: s
     )
     parameters = (token, settings().LEASE_TTL, worker, str(execution_id))
     rows = Execution.objects.using(using).raw(statement, parameters)
-    return next(iter(rows), None)
+    claimed = next(iter(rows), None)
+    if claimed is not None:
+        clock.heard(using, claimed.updated_at)
+    return claimed
 
 
 def request_wake(execution_id: UUID | str) -> bool:

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import QuerySet
-from django.utils import timezone
 
 from reactor_coord.engine.states import ExecutionStatus, Mode, StepStatus
 from reactor_coord.models import Execution, StepRun, TraceEvent
@@ -42,7 +41,7 @@ def is_waited_for(correlation_id: str, reactor: str) -> bool:
 def claim_answer(run: StepRun, payload: Any, root_id: UUID, look_at: datetime, note: TraceEvent) -> bool:
     """Give the answer to the question, once, and make its execution ready: one transaction. False when it was answered."""
     using = clock.alias()
-    present = timezone.now()
+    present = clock.present()
     open_one = StepRun.objects.using(using).filter(pk=run.pk, status=StepStatus.WAITING.value)
     paused = Execution.objects.using(using).filter(pk=root_id, status=ExecutionStatus.PAUSED.value)
     with transaction.atomic(using=using):

@@ -14,7 +14,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
 from reactor_coord.conf import settings
 from reactor_coord.engine.states import TERMINAL, ExecutionStatus, Mode, StepStatus
@@ -138,7 +137,7 @@ def _row(using: str, new: NewExecution) -> Execution:
         raise ValueError(f"An idempotency key has at most 255 characters; this one has {len(new.idempotency_key)}.")
     resume_at = new.resume_at
     if resume_at is None and new.status == ExecutionStatus.READY:
-        resume_at = timezone.now() + timedelta(seconds=2 * settings().SWEEP_INTERVAL)
+        resume_at = clock.present() + timedelta(seconds=2 * settings().SWEEP_INTERVAL)
     row = Execution(
         id=new.id,
         reactor=new.reactor,
@@ -218,7 +217,7 @@ def change(
     `as_of`, the row's `updated_at`, for who decided by more than its status: it has not been run since either.
     """
     using = clock.alias()
-    columns = execution_changes(changes, timezone.now())
+    columns = execution_changes(changes, clock.present())
     idle = Execution.objects.using(using).filter(pk=execution_id, lease_token="", status__in=[str(s) for s in expect])
     if as_of is not None:
         idle = idle.filter(updated_at=as_of)
@@ -232,7 +231,7 @@ def change(
 def request_cancel(execution_id: UUID | str, *, reason: str = "", trace: list[TraceEvent] | None = None) -> bool:
     """Ask for it to be cancelled; whoever runs it reads that at its next checkpoint. False when it is over."""
     using = clock.alias()
-    columns = execution_changes({"cancel_requested": True, "cancel_reason": reason}, timezone.now())
+    columns = execution_changes({"cancel_requested": True, "cancel_reason": reason}, clock.present())
     alive = Execution.objects.using(using).filter(pk=execution_id).exclude(status__in=values(TERMINAL))
     with transaction.atomic(using=using):
         if not alive.update(**columns):

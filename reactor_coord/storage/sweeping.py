@@ -12,7 +12,6 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F
-from django.utils import timezone
 
 from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode
 from reactor_coord.models import Execution, TraceEvent
@@ -111,7 +110,7 @@ def _loss_events(lost: LostLease, *, aborting: bool) -> list[TraceEvent]:
     kinds = [EventKind.WORKER_LOST, *([EventKind.ABORTED] if aborting else [])]
     return [
         TraceEvent(
-            root_id=lost.id, execution_id=lost.id, at=timezone.now(), kind=kind.value, data={"worker": lost.worker}
+            root_id=lost.id, execution_id=lost.id, at=clock.present(), kind=kind.value, data={"worker": lost.worker}
         )
         for kind in kinds
     ]
@@ -134,7 +133,7 @@ def push_look(seen: Due, after: float) -> bool:
     True for the one sweeper that is to send it. A claim sets the count of looks back to none.
     """
     using = clock.alias()
-    present = clock.read(using) if seen.resume_at.tzinfo else timezone.now()
+    present = clock.present()
     unchanged = Execution.objects.using(using).filter(
         pk=seen.id, status__in=CLAIMABLE, lease_token="", looks=seen.looks, resume_at=seen.resume_at
     )

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from django.db.models import F, QuerySet
-from django.utils import timezone
 
 from reactor_coord.engine.states import ExecutionStatus
 from reactor_coord.models import Execution
+from reactor_coord.storage import clock
 from reactor_coord.testing import dispatches
 
 _WAITING = (ExecutionStatus.PARKED, ExecutionStatus.ROLLING_BACK)
@@ -44,7 +44,7 @@ def drain(timeout: float = 0.0, *, worker: str = "testing.drain") -> list[Execut
 def _runnable() -> list[Execution]:
     # A message with a countdown wakes nobody: its row says itself when it is due.
     woken = {dispatch.execution_id for dispatch in dispatches.captured.take() if not dispatch.countdown}
-    now = timezone.now()
+    now = clock.present()
     return [row for row in _free() if str(row.pk) in woken or _due_at(row) <= now]
 
 
@@ -58,7 +58,7 @@ def _due_at(row: Execution) -> datetime:
 
 def _seconds_until_due() -> float | None:
     """Until the next parked one is due; None when none is parked."""
-    now = timezone.now()
+    now = clock.present()
     return min((max(0.01, (_due_at(row) - now).total_seconds()) for row in _free()), default=None)
 
 

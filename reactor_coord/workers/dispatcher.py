@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from reactor_coord.workers.arriving import COUNTDOWN
 from reactor_coord.workers.tasks import run
 
 START_PRIORITY = 6
@@ -27,5 +28,5 @@ class CeleryDispatcher:
         if is_start and _lets_others_pass():
             options["priority"] = START_PRIORITY
         if countdown > 0:
-            options["countdown"] = countdown
+            options |= {"countdown": countdown, "headers": {COUNTDOWN: countdown}}
         run.apply_async((execution_id,), retry=False, **options)

@@ -15,7 +15,6 @@ from datetime import timedelta
 from uuid import uuid4
 
 from django.db import connections
-from django.utils import timezone
 
 from reactor_coord import conf, probes
 from reactor_coord.coordination import leadership, locks, ordered_lines, semaphores
@@ -23,7 +22,7 @@ from reactor_coord.declare import registry
 from reactor_coord.engine.states import Mode
 from reactor_coord.errors import CoordinationUnavailable, ReactorCoordError
 from reactor_coord.runtime.dispatch import send, wake
-from reactor_coord.storage import pauses, store
+from reactor_coord.storage import clock, pauses, store
 from reactor_coord.workers.forking import Unforked
 
 logger = logging.getLogger("reactor_coord.sweep")
@@ -90,7 +89,7 @@ def _send_what_is_due() -> int:
         with store.atomic():  # one commit for many: on SQLite each would wait for every other writer
             mine = [row for row in due[start : start + AT_ONCE] if store.push_look(row, _backoff(row.looks))]
         for row in mine:
-            wait = max(timedelta(0), row.resume_at - timezone.now())
+            wait = max(timedelta(0), row.resume_at - clock.present())
             sent += send(str(row.id), row.queue, wait.total_seconds())
     return sent
 

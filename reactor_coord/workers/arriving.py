@@ -1,0 +1,38 @@
+"""When a message with a countdown is looked at: after no more than that, however far the clocks of two machines differ.
+
+Celery writes a countdown as a time of day by the sender's clock, and who receives it waits for that time by his own. If
+his is behind, he would wait as much longer. A receiver whose clock is ahead looks too early; it finds that by the row
+(see `runner`), and sends the message again from its own machine, by one clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from celery.worker import strategy as celerys
+
+COUNTDOWN = "reactor_coord_countdown"
+"""The header that says how many seconds the time of day stands for."""
+
+
+def strategy(task: Any, app: Any, consumer: Any, **options: Any) -> Callable[..., Any]:
+    """Celery's own, of a message that was looked at first."""
+    handle = celerys.default(task, app, consumer, **options)
+
+    def receive(message: Any, *args: Any, **more: Any) -> Any:
+        bound_wait(message.headers)
+        return handle(message, *args, **more)
+
+    return receive
+
+
+def bound_wait(headers: Any) -> None:
+    """Have it wait, by this machine's clock, no longer than its countdown."""
+    try:
+        latest = datetime.now(UTC) + timedelta(seconds=float(headers[COUNTDOWN]))
+        if datetime.fromisoformat(headers["eta"]) > latest:
+            headers["eta"] = latest.isoformat()
+    except (KeyError, TypeError, ValueError):  # without a countdown, or not a message of ours
+        return
