@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from reactor_coord import Input, Reactor, Step, step, with_lock, with_rate_limit
+from reactor_coord import Input, Reactor, Step, element, map_each, step, with_lock, with_rate_limit, with_semaphore
 
 
 class Ten(Reactor):
@@ -94,3 +94,46 @@ class Limited(Reactor):
 
     work = step(LimitedStart)
     returns = work
+
+
+class Parked(Reactor):
+    """The same, told apart from it by its name in the rows."""
+
+    key = Input(str)
+
+    work = step(NoteStart)
+    returns = work
+
+
+class Free(Reactor):
+    """One step that needs nothing of anybody; its value is when its body began, by the clock all processes share."""
+
+    @step
+    def work() -> float:
+        return time.monotonic()
+
+    returns = work
+
+
+@with_semaphore("{key}", limit=5, ttl=60)
+class SlottedWork(Step):
+    """Five at a time; its value is when its body began and ended, by the clock all processes share."""
+
+    key = Input(str)
+    number = Input(int)
+
+    def run(self) -> list[float]:
+        """Long enough to meet others inside."""
+        began = time.monotonic()
+        time.sleep(0.005)
+        return [began, time.monotonic()]
+
+
+class Elements(Reactor):
+    """A fan-out under the semaphore."""
+
+    key = Input(str)
+    items = Input(list[int])
+
+    mapped = map_each(SlottedWork, over=items, key=key, number=element())
+    returns = mapped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from bench.result import Row
-from bench.rows import backlog, crowd, family, limited, lock, rate_limit, semaphore, steps, wake
+from bench.rows import backlog, crowd, elements, family, limited, lock, parked, rate_limit, semaphore, steps, wake
 from bench.stage import Stage
 
 ROWS: Mapping[str, Callable[[Stage], Row]] = {
@@ -21,3 +21,9 @@ ROWS: Mapping[str, Callable[[Stage], Row]] = {
     "backlog": backlog.measure,
     "limited": limited.measure,
 }
+
+BY_HAND: Mapping[str, Callable[[Stage], Row]] = {
+    "parked-20k": parked.measure,
+    "elements-5000": elements.measure,
+}
+"""Rows that take many minutes: measured only when named."""

@@ -16,6 +16,11 @@ def retry_delay(retry: Retry, failures: int, chance: float) -> float:
     return delay * (1 + retry.jitter * (2 * chance - 1))
 
 
+SECONDS_PER_PLACE = 0.1
+"""How soon a line may be thought to move. A line of any length then asks for some tens of looks a second, not for all of
+its members' every `max_delay`, which would keep the sweep from everything else that is due."""
+
+
 @dataclass(frozen=True, slots=True)
 class SnoozePolicy:
     """The safety net of a park: seconds to the first look, the longest, the jitter added, and the ceiling."""
@@ -29,10 +34,11 @@ class SnoozePolicy:
         """Seconds to the next look after `stuck` looks (from 1) in which the line did not move.
 
         Who stands further back looks less often: it is nobody's turn but the first one's, and the looks of a long line
-        would take the workers that are to drain it.
+        would take the workers that are to drain it. Hundreds back it is less often than every `max_delay`.
         """
         patience = max(2.0 ** min(max(stuck, 1) - 1, 60), place)
-        return min(self.base_delay * patience, self.max_delay) + self.jitter * chance
+        longest = max(self.max_delay, SECONDS_PER_PLACE * place)
+        return min(self.base_delay * patience, longest) + self.jitter * chance
 
     def is_exhausted(self, stuck: int) -> bool:
         """Whether a refusal after `stuck` parks in an unmoved line is one too many."""

@@ -250,6 +250,14 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="execution",
             index=models.Index(
+                condition=models.Q(("resume_at__isnull", True), ("started_at__isnull", True), ("status", "ready")),
+                fields=["parent", "parent_step", "element_index"],
+                name="rc_execution_unbegun",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="execution",
+            index=models.Index(
                 condition=models.Q(("lease_token", ""), ("status__in", ["parked", "ready", "rolling_back"])),
                 fields=["resume_at"],
                 name="rc_execution_due",

@@ -95,6 +95,11 @@ class Execution(models.Model):
             models.Index(
                 fields=["finished_at"], condition=Q(status__in=values(TERMINAL)), name="rc_execution_finished"
             ),
+            models.Index(  # else each element that ends would read all of its siblings to find the next
+                fields=["parent", "parent_step", "element_index"],
+                condition=Q(status=ExecutionStatus.READY.value, resume_at__isnull=True, started_at__isnull=True),
+                name="rc_execution_unbegun",
+            ),
             models.Index(fields=["status", "-id"], name="rc_execution_status_id"),
             models.Index(fields=["reactor", "-id"], name="rc_execution_reactor_id"),
         ]

@@ -38,6 +38,23 @@ def test_b035_a_long_line_at_one_key_delays_no_other(live_worker: StartWorker, r
     assert [body.notes["name"] for body in recorder.intervals("run charge") if body.notes["key"] == "b"] == ["b"]
 
 
+@pytest.mark.slow
+def test_b035_nor_do_five_hundred_that_take_five_seconds_each(live_worker: StartWorker, recorder: Recorder) -> None:
+    """The case as it stands. Nobody waits for the end of the line: that takes most of an hour."""
+    for _ in range(2):
+        live_worker(concurrency=2, settings=SETTINGS)
+    for number in range(500):
+        Single.enqueue(name=f"a{number}", key="a", seconds=5)
+    until(lambda: len(waiters("a")) >= 498, "the line at a", 40)  # one holds it, one may be about to
+    for number in range(5):
+        begun = recorder.now()
+        other, free = Single.enqueue(name=f"b{number}", key=f"b{number}"), Chain.enqueue()
+        assert other.wait(5).succeeded
+        assert free.wait(5).succeeded
+        assert recorder.now() - begun < 3
+    assert recorder.max_concurrency("run charge") <= 2
+
+
 def test_b037_the_parked_fill_no_workers_memory_and_a_second_worker_shares_the_work(
     live_worker: StartWorker, recorder: Recorder
 ) -> None:

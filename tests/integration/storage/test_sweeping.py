@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from django.db import connection
@@ -11,7 +12,7 @@ from django.utils import timezone
 
 from reactor_coord.engine.states import TERMINAL, EventKind, ExecutionStatus, Mode
 from reactor_coord.models import Execution
-from reactor_coord.storage import store
+from reactor_coord.storage import elements, store
 from tests.integration.storage.rows import at_once, child_of, expire, fresh, ready, running
 
 pytestmark = pytest.mark.django_db
@@ -192,6 +193,12 @@ def test_the_sweeps_queries_are_one_each_and_use_the_partial_indexes() -> None:
     assert "rc_execution_lease" in lease_plan
     # SQLite, which keeps no statistics here, takes the index by status: as good, for what is over is not read either.
     assert ("rc_execution_due" if connection.vendor == "postgresql" else "SEARCH") in due_plan
+
+
+def test_b156_the_next_element_is_found_without_reading_those_that_are_over() -> None:
+    with CaptureQueriesContext(connection) as queries:
+        elements.throw(uuid4(), "mapped", 1, timezone.now())
+    assert "rc_execution_unbegun" in _plan(queries[0]["sql"])
 
 
 def _plan(query: str) -> str:
