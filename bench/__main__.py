@@ -59,7 +59,13 @@ def _measure(name: str, ground: Stage, failures: list[tuple[str, str]]) -> Row |
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this row (may be repeated); very long ones run only so")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="this row (may be repeated); very long ones run only so",
+    )
     parser.add_argument("--quick", action="store_true", help="fewer repetitions: to see that it works, not to quote")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     return parser.parse_args(arguments)
