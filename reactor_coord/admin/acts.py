@@ -128,8 +128,8 @@ ACTS: dict[str, Act] = {
         button="Release it",
         consequence=(
             "The holder is not stopped. If its body still runs, another may run beside it from now on; it ends with lock "
-            "lost, unless it was declared to only warn. Nothing is released if somebody else holds the key by the time you "
-            "press the button."
+            "lost if it still runs at its next renewal, unless it was declared to only warn. Nothing is released if somebody "
+            "else holds the key by the time you press the button."
         ),
         done="{key} was released; whoever is next in line has been woken.",
         gone="Owner changed: the hold of {key} that was shown is over. Nothing released.",

@@ -59,6 +59,13 @@ def reactor_prefix(request: pytest.FixtureRequest, reactor_settings: Callable[..
     _delete_keys(prefix)
 
 
+@pytest.fixture(autouse=True)
+def _prefix_of_its_own(request: pytest.FixtureRequest) -> None:
+    """A test with a database shares no key with another, nor with what runs in development."""
+    if request.node.get_closest_marker("django_db") or {"db", "transactional_db"} & set(request.fixturenames):
+        request.getfixturevalue("reactor_prefix")
+
+
 @pytest.fixture
 def reactor_dispatches(reactor_settings: Callable[..., None]) -> Iterator[Dispatches]:
     """What would have gone to the broker: `[dispatch.execution_id for dispatch in reactor_dispatches]`. Nothing goes."""

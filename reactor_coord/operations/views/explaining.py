@@ -48,7 +48,7 @@ def explain(
         case ExecutionStatus.ABORTED:
             return f"Aborted: the process that ran it died{_because(summary.reason)}. Resume it, or undo what it did."
         case ExecutionStatus.NEEDS_DEFINITION:
-            return f"Its definition is missing: no reactor {summary.reactor} in this code. Deploy it, then retry."
+            return f"Its definition is missing: no reactor {summary.reactor} in this code. Deploy it, then resume."
         case _:
             return summary.status_label
 
