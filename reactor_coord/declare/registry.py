@@ -42,7 +42,7 @@ def lookup(name: str) -> ReactorDefinition:
     raise _unknown(name, found, problem) from problem
 
 
-def _import(name: str) -> ImportError | None:
+def _import(name: str) -> Exception | None:
     """Import the module part of a dotted name, also for a class inside a class; what went wrong with it, if anything.
 
     That there is no such module is no problem of its own: the name may be a short one.
@@ -56,7 +56,7 @@ def _import(name: str) -> ImportError | None:
             if not f"{module}.".startswith(f"{error.name}."):
                 return error
             module = module.rpartition(".")[0]
-        except ImportError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it raises, as models of an app that is not installed do
             return error
     return None
 
@@ -66,7 +66,7 @@ def _answers_to(definition: ReactorDefinition, name: str) -> bool:
     return definition.label == label and (not app or app in definition.name.split(".")[:-1])
 
 
-def _unknown(name: str, found: list[ReactorDefinition], problem: ImportError | None) -> UnknownReactor:
+def _unknown(name: str, found: list[ReactorDefinition], problem: Exception | None) -> UnknownReactor:
     known = tuple(sorted(_definitions))
     if found:
         names = ", ".join(definition.name for definition in found)

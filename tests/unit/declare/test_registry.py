@@ -78,11 +78,14 @@ class Outer:
 def test_a_full_name_imports_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "late_reactors.py").write_text(MODULE)
     (tmp_path / "broken_reactors.py").write_text("import no_such_library\n")
+    (tmp_path / "unready_reactors.py").write_text("raise RuntimeError('models of an app that is not installed')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     try:
         assert registry.lookup("late_reactors.Outer.Inner").label == "Inner"
         with pytest.raises(UnknownReactor, match="cannot be imported: No module named 'no_such_library'"):
             registry.lookup("broken_reactors.Payment")
+        with pytest.raises(UnknownReactor, match="cannot be imported: models of an app that is not installed"):
+            registry.lookup("unready_reactors.Payment")
         with pytest.raises(UnknownReactor, match="No reactor is named"):
             registry.lookup("late_reactors.Gone")
     finally:
