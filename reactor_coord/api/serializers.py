@@ -89,7 +89,9 @@ class Coordination(Named):
     primitive = serializers.CharField()
     key = serializers.CharField(allow_blank=True)
     declared = serializers.CharField(allow_blank=True, help_text="The key as it is written in the code.")
-    state = serializers.CharField(help_text="pending, waiting, granted, held, parked, released, passed or not taken.")
+    state = serializers.CharField(
+        help_text="pending, waiting, granted, held, parked, released, passed, in its units or not taken."
+    )
     holder = Holder(allow_null=True)
     since = serializers.DateTimeField(allow_null=True)
     fence = serializers.IntegerField(allow_null=True)

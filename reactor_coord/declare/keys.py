@@ -61,6 +61,7 @@ def parse_key(place: str, template: Any) -> Key:
         raise DefinitionError(
             f'{place}: the key must be a format string such as "acct:{{account_id}}" or a function of the arguments, '
             f"not {template!r}."
+            + (f' Write @{place}("key") with its key in parentheses.' if isinstance(template, type) else "")
         )
     if not isinstance(template, str):
         return Key(template)

@@ -154,8 +154,12 @@ def _answer(row: Execution, payload: Any, step: str | None, *, reason: str, acto
     questions = [run for run in pauses.of_tree(row.id) if step is None or run.step == step]
     if len(questions) != 1:
         names = ", ".join(run.step for run in pauses.of_tree(row.id)) or "none"
+        if questions:
+            problem = f"has {len(questions)} open questions; name one as step="
+        else:
+            problem = f"asks nothing at step {step!r}" if step else "asks nothing now"
         raise ExecutionConflict(
-            f"Execution {row.id} has {len(questions)} open questions that fit; name one as step= (open: {names})",
+            f"Execution {row.id} {problem} (open: {names})",
             execution_id=str(row.id),
             status=row.status,
             verb="be resumed",

@@ -28,6 +28,7 @@ from .shapes import (
 from .summaries import moment
 
 _PASSED_ONCE = frozenset({"rate_limit", "period"})
+_IN_UNITS = frozenset({"map", "async_step", "async_reactor"})
 _BEFORE_TAKING = frozenset({StepStatus.PENDING, StepStatus.WAITING, StepStatus.RETRYING})
 
 
@@ -103,6 +104,7 @@ def _step_view(
         wait=wait,
         to_come=status in _BEFORE_TAKING and not is_terminal(of),
         began=run is not None and run.attempts > 0,
+        by_units=kind in _IN_UNITS,
     )
     if run is None:
         return StepView(name, kind, status, level, after, coordination=coordination)
@@ -150,8 +152,12 @@ def coordination_views(
     wait: WaitView | None,
     to_come: bool,
     began: bool,
+    by_units: bool = False,
 ) -> tuple[CoordinationView, ...]:
-    """What it declares, what was recorded of it, and what Redis says now; Redis has the last word on who holds."""
+    """What it declares, what was recorded of it, and what Redis says now; Redis has the last word on who holds.
+
+    `by_units`: its elements or its unit take what it declares, each under its own values.
+    """
     views: dict[tuple[str, str], CoordinationView] = {}
     for entry in recorded:
         primitive, key = str(entry.get("primitive") or ""), str(entry.get("key") or "")
@@ -174,17 +180,19 @@ def coordination_views(
         )
     taken = {primitive for primitive, _ in views}
     templates = [
-        CoordinationView(view.primitive, "", _untaken(view.primitive, to_come, began), declared=view.declared)
+        CoordinationView(view.primitive, "", _untaken(view.primitive, to_come, began, by_units), declared=view.declared)
         for view in outlines.declared(declared)
         if view.primitive not in taken
     ]
     return (*views.values(), *templates)
 
 
-def _untaken(primitive: str, to_come: bool, began: bool) -> str:
-    """What is declared and nowhere recorded: to come, or passed with a body that began, or never asked for."""
+def _untaken(primitive: str, to_come: bool, began: bool, by_units: bool) -> str:
+    """What is declared and nowhere recorded: to come, its units', or passed with a body that began, or never asked for."""
     if to_come:
         return "pending"
+    if by_units:
+        return "in its units"
     return "passed" if began and primitive in _PASSED_ONCE else "not taken"
 
 

@@ -11,8 +11,9 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
+from reactor_coord.errors import ExecutionConflict
 from reactor_coord.models import Execution
-from reactor_coord.operations import views
+from reactor_coord.operations import verbs, views
 from reactor_coord.testing import drain
 from reactor_coord.testing.dispatches import Dispatches
 
@@ -229,3 +230,8 @@ def _form(**changes: str) -> dict[str, str]:
     reason = changes.pop("reason", "")
     named = {f"payload-{name}": value for name, value in {**values, **changes}.items()}
     return {**named, "reason": reason, "step": "ask"}
+
+
+def test_an_answer_to_a_step_that_asks_nothing_names_what_does(asked: Execution) -> None:
+    with pytest.raises(ExecutionConflict, match=r"asks nothing at step 'reviw' \(open: ask\)"):
+        verbs.resume(asked, step="reviw", payload={})

@@ -12,6 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from reactor_coord import Input, Reactor, Step, async_step, element, map_each, with_lock
 from reactor_coord.models import Execution
 from reactor_coord.operations import views
 from reactor_coord.testing import drain
@@ -129,3 +130,28 @@ def test_a_unit_that_is_parked_is_among_the_parks(client_of: ClientOf) -> None:
     row = ExecutionFactory.create(running=True)
     unit = ExecutionFactory.create(parked=True, parent=row, parent_step="alone")
     assert [park.execution for park in views.parks().rows] == [str(unit.pk)]
+
+
+@with_lock("item:{number}", ttl=5)
+class _Keyed(Step):
+    """An element under a key of its own value."""
+
+    number = Input(int)
+
+    def run(self) -> int:
+        return self.number
+
+
+class _KeyedMap(Reactor):
+    """A map of them, and a unit."""
+
+    spread = map_each(_Keyed, over=[1, 2], number=element())
+    alone = async_step(_Keyed, number=3)
+
+
+def test_what_elements_take_is_not_shown_as_never_taken(transactional_db: None, reactor_dispatches: Dispatches) -> None:
+    handle = _KeyedMap.enqueue()
+    drain()
+    assert handle.status == "completed"
+    for step in views.detail(Execution.objects.get(pk=handle.id)).steps:
+        assert [(each.declared, each.state) for each in step.coordination] == [("item:{number}", "in its units")]

@@ -124,3 +124,13 @@ def test_a_template_that_cannot_be_right_is_refused(template: Any, problem: str)
 
 def test_the_names_in_a_template_are_known() -> None:
     assert parse_key("x", "{a}:{b.c}:{d[0]}:{e:>{f}}").names == {"a", "b", "d", "e", "f"}
+
+
+def test_a_decorator_without_its_parentheses_is_told_so() -> None:
+    from reactor_coord import Step, with_lock
+
+    with pytest.raises(DefinitionError, match=r'Write @with_lock\("key"\)'):
+
+        @with_lock
+        class Bare(Step):
+            pass
