@@ -33,7 +33,7 @@ from tests.live.reactors import (
     SlowRetry,
     WaitThenFail,
 )
-from tests.live.support import events, kinds, stamp, step_run, wait_all, wait_parked, waiters
+from tests.live.support import events, kinds, stamp, step_run, until, wait_all, wait_parked, waiters
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -72,6 +72,7 @@ def test_park_06_the_reactors_own_key_stays_with_it(shared_worker: LiveWorker, r
         held.release()
         outcome = handle.wait(5)
     assert outcome.succeeded
+    until(lambda: events(outcome, "released", key="outer"), "the last release was told, behind the end")
     assert len(events(outcome, "acquired", key="outer")) == 1
     assert len(events(outcome, "released", key="outer")) == 1
     assert events(outcome, "adopted", key="outer")
@@ -94,6 +95,7 @@ def test_park_09_a_park_two_levels_down_keeps_every_level(shared_worker: LiveWor
         "run open", "run prepare", "run audit", "run charge", "run notify", "run close"
     ]  # fmt: skip
     for key in ("o", "m", "k"):
+        until(lambda key=key: events(outcome, "released", key=key), f"the release of {key} was told")  # type: ignore[misc]
         assert len(events(outcome, "acquired", key=key)) == 1, key
         assert len(events(outcome, "released", key=key)) == 1, key
         testing.assert_free(key)
@@ -243,6 +245,7 @@ def test_seen_06_a_reactors_release_has_no_step_after_a_park_either(
         wait_parked(handle)
         held.release()
         outcome = handle.wait(5)
+    until(lambda: events(outcome, "released", key="outer"), "the last release was told, behind the end")
     assert [event.step for event in events(outcome, "acquired", "adopted", "released", key="outer")] == ["", "", ""]
     assert {event.step for event in events(outcome, "acquired", "released", key="inner")} == {"charge"}
 
