@@ -22,8 +22,9 @@ from django.utils import timezone
 
 from reactor_coord.models import Execution
 
-FRESH_SECONDS = 30.0
-"""For so long the greatest of what was heard counts: an answer is late by its way, never early."""
+FRESH_SECONDS, SET_SECONDS, DRIFT = 30.0, 1.0, 1e-4
+"""The greatest of what was heard counts, for an answer is late by its way, never early; less what two clocks may drift apart.
+After so long, one that is behind by this much was set."""
 
 STALE_SECONDS = 300.0
 """After so long the server is asked: no two clocks run quite alike, and another server may have taken over."""
@@ -82,8 +83,11 @@ def read(using: str) -> datetime:
 def heard(using: str, moment: datetime) -> None:
     """Note what the deciding clock has just said."""
     known = _carried.get(using)
-    if known is None or _elapsed() - known[1] > FRESH_SECONDS or moment > _carry(known):
-        _carried[using] = (moment, _elapsed())
+    if known is not None:
+        age, behind = _elapsed() - known[1], (_carry(known) - moment).total_seconds()
+        if behind > DRIFT * age and not (age > FRESH_SECONDS and behind > SET_SECONDS):
+            return
+    _carried[using] = (moment, _elapsed())
 
 
 def _carry(known: tuple[datetime, float]) -> datetime:

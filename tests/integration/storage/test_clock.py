@@ -62,6 +62,14 @@ def test_what_was_heard_long_ago_is_asked_anew() -> None:
     assert abs(clock.present() - timezone.now()) < NEAR
 
 
+def test_a_server_whose_clock_is_set_back_is_followed() -> None:
+    clock.read("default")
+    moment, at = clock._carried["default"]
+    clock._carried["default"] = (moment + timedelta(seconds=60), at - clock.FRESH_SECONDS - 1)
+    clock.read("default")
+    assert abs(clock.present() - timezone.now()) < NEAR
+
+
 def test_a_naive_project_keeps_its_own(settings: object) -> None:
     settings.USE_TZ = False  # type: ignore[attr-defined]
     assert isinstance(clock.present(), datetime)
