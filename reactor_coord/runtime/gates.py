@@ -15,14 +15,13 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from django.utils import timezone
-
 from reactor_coord import coordination, probes
 from reactor_coord.coordination import Ask, Requester, Taken
 from reactor_coord.engine.states import EventKind
 from reactor_coord.errors import CoordinationError, CoordinationUnavailable, DeadlockDetected, NotRunnable
 from reactor_coord.results import Decided
 from reactor_coord.runtime.dispatch import wake
+from reactor_coord.storage import clock
 
 if TYPE_CHECKING:
     from reactor_coord.declare.coordination import Declaration
@@ -254,7 +253,7 @@ def acquire(place: Place, *, for_rollback: bool = False) -> list[Hold]:
             asks[unread].abandon()
         turns = [hold for hold in holds if hold.primitive == "ordered_lock"]  # kept by who will come again
         if isinstance(error, Parked):
-            place.notes[COMES_AGAIN_IN] = max(0.0, (error.park.resume_at - timezone.now()).total_seconds())
+            place.notes[COMES_AGAIN_IN] = max(0.0, (error.park.resume_at - clock.present()).total_seconds())
             error.keep([entry for hold in turns for entry in hold.as_json()])
         release([hold for hold in holds if hold not in turns], Ending.REFUSED)
         if isinstance(error, Parked) and gate is not None and (place.keeps or turns):

@@ -101,7 +101,9 @@ def test_family_11_a_backlog_drains_at_the_limit_and_never_above_it(live_worker:
     taken = starts[-1] - math.floor(began)  # windows are whole seconds: the first of them had begun already
     assert 14 <= taken <= 20, taken
     parks = TraceEvent.objects.filter(kind="parked").count()
-    assert parks <= 1.1 * len(handles), parks
+    assert parks <= 1.25 * len(handles), (
+        parks
+    )  # about one each; who comes late for its slot on a busy machine parks again
     assert max(charges.values()) <= 20, charges
 
 

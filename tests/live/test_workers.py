@@ -115,7 +115,7 @@ def test_b027_a_reactors_key_is_given_back_by_another_worker(live_worker: StartW
 
 def test_b088_a_death_costs_one_attempt_however_many_sweep(live_worker: StartWorker, recorder: Recorder) -> None:
     worker = live_worker(concurrency=1, settings={"REACTOR_COORD": SETTINGS})
-    handle = Chain.enqueue(seconds=0.3)
+    handle = Chain.enqueue(seconds=1)  # long enough for the kill to find it in the body on a busy machine too
     recorder.wait_for("run c2")
     worker.kill()
     lease_ends = handle.execution.lease_expires_at
@@ -134,7 +134,7 @@ def test_b088_a_death_costs_one_attempt_however_many_sweep(live_worker: StartWor
     for each in sweepers:
         each.join()
     live_worker(concurrency=2, settings={"REACTOR_COORD": SETTINGS})
-    outcome = handle.wait(15)
+    outcome = handle.wait(20)
     assert outcome.succeeded
     run = step_run(outcome, "c2")
     assert (run.attempts, run.workers_lost) == (2, 1)
