@@ -16,7 +16,20 @@ import time
 from contextlib import AbstractContextManager
 from typing import Any
 
-from reactor_coord import Failure, Input, Reactor, Retry, Step, compose, step, with_lock
+from reactor_coord import (
+    Failure,
+    Input,
+    Reactor,
+    Retry,
+    Step,
+    compose,
+    step,
+    with_lock,
+    with_ordered_lock,
+    with_period,
+    with_rate_limit,
+    with_semaphore,
+)
 from reactor_coord.testing import recorder
 from tests.live.models import Posting
 
@@ -636,4 +649,25 @@ class BriefPayment(Named):
 
     audit = step(Work)
     charge = step(BriefWork, seconds=0, after=audit)
+    notify = step(Work, after=charge)
+
+
+@with_ordered_lock("{key}:line", poison_pill_timeout=10)
+@with_period("{key}:once", every=315_360_000)
+@with_rate_limit("{key}:rate", limit=10, period=3600)
+@with_lock("{key}", ttl=1)
+@with_semaphore("{key}:pool", limit=1, ttl=1)
+class UnderAllFive(Work):
+    """All five at one step, with leases of a second."""
+
+    key = Input(str)
+
+
+class FamilyPayment(Named):
+    """`Payment` under all five."""
+
+    key = Input(str)
+
+    audit = step(Work)
+    charge = step(UnderAllFive, seconds=0, after=audit)
     notify = step(Work, after=charge)

@@ -7,10 +7,11 @@ import time
 import pytest
 
 from reactor_coord import testing
+from reactor_coord.coordination import ordered_lines, rate_limits
 from reactor_coord.testing.recorder import Recorder
 from reactor_coord.testing.worker import LiveWorker
 from tests.live import remote
-from tests.live.reactors import Brief, BriefPayment, Chain, Four, GuardedChain, Odd, Single
+from tests.live.reactors import Brief, BriefPayment, Chain, FamilyPayment, Four, GuardedChain, Odd, Single
 from tests.live.support import events, step_run, until, wait_parked
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -91,6 +92,34 @@ def test_b101_a_body_runs_again_only_when_its_result_was_not_written(
     if point == "release.before":
         return
     testing.assert_free("k")
+
+
+@pytest.mark.parametrize(
+    "point, skip, bodies, starts",
+    [
+        ("step.after_take", 0, 1, 2),  # everything taken, the lock told, no body yet
+        ("body.after", 1, 2, 2),
+        ("release.before", 0, 1, 1),  # written, nothing given back
+        ("release.after", 0, 1, 1),
+    ],
+)
+def test_b101_killed_around_a_body_under_all_five_nothing_stays_held(
+    shared_worker: LiveWorker, recorder: Recorder, point: str, skip: int, bodies: int, starts: int
+) -> None:
+    key = f"five {point}"  # the worker's keys outlive a test, and a mark its bucket
+    remote.arm(point, "kill", skip=skip)
+    outcome = FamilyPayment.enqueue(key=key).wait(20)
+    assert outcome.succeeded
+    assert not remote.is_pending(point)
+    assert recorder.sequence() == ["run audit", *(["run charge"] * bodies), "run notify"]
+    assert sum(count for _, count in rate_limits().view(f"{key}:rate").windows) == starts
+    after = FamilyPayment.enqueue(key=key).wait(20)  # behind it in the line, and free to take what it had
+    assert after.succeeded
+    charge = step_run(after, "charge")
+    is_marked = point != "release.before"
+    assert (charge.status, charge.reason) == (("skipped", "period") if is_marked else ("succeeded", ""))
+    testing.assert_free(key)
+    until(lambda: ordered_lines().view(f"{key}:line").is_drained, "nobody left in the line")
 
 
 @pytest.mark.parametrize("done", [1, 3, 5])
