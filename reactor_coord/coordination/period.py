@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from reactor_coord.coordination.asking import Ask, alone
@@ -23,6 +23,7 @@ from reactor_coord.coordination.scripts import script
 PRIMITIVE = "period"
 AFTERLIFE = timedelta(days=1)
 PERIOD = script("period")
+T = TypeVar("T")
 
 SKEW = timedelta(seconds=2)
 """How far the server's clock may be from ours for a look to be sent with others; beyond, it is sent alone."""
@@ -126,7 +127,11 @@ class Periods:
 
     def mark(self, key: str, bucket: Bucket, by: str) -> None:
         """Mark a bucket: who comes later in it finds it. Marks of buckets long over are dropped. One round trip."""
-        alone(self._connection, self.marking(key, bucket, by))
+        self.send(self.marking(key, bucket, by))
+
+    def send(self, ask: Ask[T]) -> T:
+        """Send one of these by itself."""
+        return alone(self._connection, ask)
 
     def marking(self, key: str, bucket: Bucket, by: str) -> Ask[tuple[str, ...]]:
         """`mark`, to be sent with others; it wakes nobody."""

@@ -73,16 +73,16 @@ class PeriodCheck:
         if ending is not Ending.SUCCEEDED:
             return []
         key, bucket = hold.place.notes[NOTE]
-        return [periods().marking(key, bucket, _by(hold))]
+        requester = hold.place.requester
+        return [periods().marking(key, bucket, requester.execution or requester.owner)]
 
     def release(self, hold: Hold, ending: Ending) -> None:
         """The same by itself."""
-        if ending is not Ending.SUCCEEDED:
-            return
-        key, bucket = hold.place.notes[NOTE]
         try:
-            periods().mark(key, bucket, _by(hold))
+            for ask in self.giving(hold, ending):
+                periods().send(ask)
         except CoordinationUnavailable as error:
+            key, bucket = hold.place.notes[NOTE]
             logger.warning("event=reactor_coord.period_not_marked key=%s bucket=%s error=%s", key, bucket.name, error)
 
     def park(self, hold: Hold, horizon: float) -> None:
@@ -97,10 +97,6 @@ class PeriodCheck:
     def rollback_wait(self, declaration: PeriodDeclaration) -> float | None:
         """Never gates cleanup."""
         return None
-
-
-def _by(hold: Hold) -> str:
-    return hold.place.requester.execution or hold.place.requester.owner
 
 
 def _of_then(place: Place, declaration: PeriodDeclaration, instant: datetime) -> tuple[str, Bucket]:
