@@ -4,7 +4,8 @@
 #   make serve    web, worker, admin user    make fast    unit, contract and integration tests on SQLite
 #   make check    lint, types, layers        make live    real worker processes, on SQLite and PostgreSQL
 #   make bench    measure beside the peers   make matrix  the lanes on a Redis 7 instead of the Valkey
-#   make format   apply the formatter        make clean   remove what these made
+#   make chaos    kill at every effect       make clean   remove what these made
+#   make format   apply the formatter
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,7 +24,7 @@ PYTEST := $(BIN)/python -m pytest
 existing = $(wildcard $(addprefix tests/,$(1)))
 FAST_TESTS := $(call existing,unit contract integration)
 
-.PHONY: help demo serve test check lint types layers django bench fast live matrix sqlite postgres format pins clean venv
+.PHONY: help demo serve test check lint types layers django bench fast live chaos matrix sqlite postgres format pins clean venv
 .DEFAULT_GOAL := help
 
 help:
@@ -113,6 +114,12 @@ postgres: $(STAMP)
 live: $(STAMP)
 	RC_TEST_DB=sqlite $(LIVE_RUN) tests
 	RC_TEST_DB=postgres $(LIVE_RUN) tests
+
+# A worker killed at every row, command, message and body; the better part of an hour on two cores. ARGS="--every 10" plays
+# fewer of the points, ARGS="--variant fails --only 17" one of them again.
+chaos: $(STAMP)
+	RC_TEST_DB=sqlite $(BIN)/python -m tests.live.chaos $(ARGS)
+	RC_TEST_DB=postgres $(BIN)/python -m tests.live.chaos $(ARGS)
 
 # The lanes that talk to Redis, on private servers of a Redis 7 (REDIS_SERVER=/path/to/redis-server chooses one), or against
 # a server of yours: `make matrix REDIS_URL=redis://...`. Use one with nothing in it.

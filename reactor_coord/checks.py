@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django.apps import AppConfig
@@ -20,7 +20,9 @@ from redis.exceptions import RedisError
 from reactor_coord import conf
 from reactor_coord.declare import registry
 from reactor_coord.declare.coordination import RateLimitDeclaration
+from reactor_coord.declare.shown import shown
 from reactor_coord.declare.suggest import did_you_mean
+from reactor_coord.runtime.dispatch import dispatcher_problem
 from reactor_coord.storage import clock
 
 TAG = "reactor_coord"
@@ -96,23 +98,37 @@ def _is_django_redis(backend: str) -> bool:
 
 
 def _paths(current: conf.Settings) -> Iterator[CheckMessage]:
-    paths = {"DISPATCHER": [current.DISPATCHER], "API_PERMISSION_CLASSES": current.API_PERMISSION_CLASSES}
-    for key, values in paths.items():
-        for path in values:
-            if isinstance(path, str) and (problem := _import_problem(path)):
-                yield Error(
-                    f"{conf.SETTING}[{key!r}] names {path!r}, which cannot be imported: {problem}.",
-                    hint="Correct the dotted path, or install what it needs.",
-                    id=f"{TAG}.E007",
-                )
+    yield from _path("DISPATCHER", current.DISPATCHER, dispatcher_problem)
+    for named in current.API_PERMISSION_CLASSES:
+        yield from _path("API_PERMISSION_CLASSES", named, _permission_problem)
 
 
-def _import_problem(path: str) -> str:
+def _path(key: str, named: Any, problem_of: Callable[[Any], str]) -> Iterator[CheckMessage]:
+    """A dotted path (or the class itself) that cannot be imported, or leads to something that will not do."""
     try:
-        import_string(path)
+        found = import_string(named) if isinstance(named, str) else named
     except ImportError as error:
-        return str(error).rstrip(".")
-    return ""
+        yield Error(
+            f"{conf.SETTING}[{key!r}] names {named!r}, which cannot be imported: {str(error).rstrip('.')}.",
+            hint="Correct the dotted path, or install what it needs.",
+            id=f"{TAG}.E007",
+        )
+        return
+    if problem := problem_of(found):
+        yield Error(
+            f"{conf.SETTING}[{key!r}] names {shown(named)}, which {problem.rstrip('.')}.",
+            hint="Name a class that does, as the default does: " + str(_first(conf.DEFAULTS[key])) + ".",
+            id=f"{TAG}.E009",
+        )
+
+
+def _first(default: object) -> object:
+    return default[0] if isinstance(default, tuple) else default
+
+
+def _permission_problem(found: Any) -> str:
+    is_one = isinstance(found, type) and callable(getattr(found, "has_permission", None))
+    return "" if is_one else "is no permission class of Django REST framework: it has no has_permission(request, view)"
 
 
 @register(TAG)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -20,6 +19,8 @@ from django.core.signals import setting_changed
 from django.dispatch import receiver
 
 from reactor_coord.declare.coordination import ALGORITHMS, WINDOWS
+from reactor_coord.declare.options import MAX_COUNT, MAX_SECONDS
+from reactor_coord.declare.shown import shown
 
 SETTING = "REACTOR_COORD"
 
@@ -27,19 +28,27 @@ Rule = Callable[[object], str | None]
 """Says what a value must be when it is not, else nothing."""
 
 
-def _number(*, above: float | None = None, least: float | None = None, whole: bool = False) -> Rule:
-    kind = "a whole number" if whole else "a number of seconds"
+def _number(
+    kind: str, most: float, *, above: float | None = None, least: float | None = None, whole: bool = False
+) -> Rule:
     bound = f" above {above:g}" if above is not None else f" of at least {least:g}" if least is not None else ""
 
     def rule(value: object) -> str | None:
-        good = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-        if good and value == value and value not in (float("inf"), float("-inf")):
-            number = float(value)  # type: ignore[arg-type]
-            if (above is None or number > above) and (least is None or number >= least):
-                return None
-        return f"{kind}{bound}"
+        if not isinstance(value, int if whole else int | float) or isinstance(value, bool):
+            return f"{kind}{bound}"
+        if not (above is None or value > above) or not (least is None or value >= least):
+            return f"{kind}{bound}"
+        return None if value <= most else f"{kind}{bound} and of at most {most:,.0f}"
 
     return rule
+
+
+def _seconds(*, above: float | None = None, least: float | None = None) -> Rule:
+    return _number("a number of seconds", MAX_SECONDS, above=above, least=least)
+
+
+def _whole(least: int) -> Rule:
+    return _number("a whole number", MAX_COUNT, least=least, whole=True)
 
 
 def _maybe(rule: Rule) -> Rule:
@@ -69,6 +78,11 @@ def _dotted_paths(value: object) -> str | None:
     return None if good else "a list of dotted paths or classes"
 
 
+def _texts(value: object) -> str | None:
+    good = isinstance(value, list | tuple) and all(isinstance(each, str) and each.strip() for each in value)
+    return None if good else "a list of strings"
+
+
 def _rate_limits(value: object) -> str | None:
     good = isinstance(value, Mapping) and all(isinstance(name, str) and _is_limit(each) for name, each in value.items())
     if good:
@@ -95,14 +109,15 @@ def _is_window(name: object) -> bool:
     if name in WINDOWS:
         return True
     try:
-        return not isinstance(name, bool) and 0 < float(name) < math.inf  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        return not isinstance(name, bool) and 0 < float(name) <= MAX_SECONDS  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
         return False
 
 
-_SECONDS = _number(above=0)
-_SECONDS_OR_NONE_AT_ALL = _number(least=0)
-_COUNT = _number(least=1, whole=True)
+_SECONDS = _seconds(above=0)
+_SECONDS_OR_NONE_AT_ALL = _seconds(least=0)
+_DAYS = _number("a number of days", MAX_SECONDS / 86400, above=0)
+_COUNT = _whole(1)
 
 
 def _setting(default: Any, rule: Rule) -> Any:
@@ -123,8 +138,9 @@ class Settings:
     HANDOFF_GRACE: float = _setting(2.0, _SECONDS)
     LEASE_TTL: float = _setting(60.0, _SECONDS)
     SWEEP_INTERVAL: float = _setting(5.0, _SECONDS)
-    RETENTION_DAYS: float | None = _setting(30.0, _maybe(_SECONDS))
-    MAX_PAYLOAD_BYTES: int = _setting(1_000_000, _number(least=1_000, whole=True))
+    REDIS_PATIENCE: float = _setting(300.0, _SECONDS_OR_NONE_AT_ALL)
+    RETENTION_DAYS: float | None = _setting(30.0, _maybe(_DAYS))
+    MAX_PAYLOAD_BYTES: int = _setting(1_000_000, _whole(1_000))
     MAX_WORKER_LOSSES: int = _setting(3, _COUNT)
     ASYNC_WAIT_TIMEOUT: float = _setting(30.0, _SECONDS_OR_NONE_AT_ALL)
     ASYNC_PARK_TIMEOUT: float = _setting(3600.0, _SECONDS)
@@ -132,6 +148,7 @@ class Settings:
         default_factory=lambda: MappingProxyType({}), metadata={"rule": _rate_limits}
     )
     API_PERMISSION_CLASSES: Sequence[str] = _setting(("rest_framework.permissions.IsAdminUser",), _dotted_paths)
+    API_QUEUES: Sequence[str] = _setting((), _texts)
     DISPATCHER: str = _setting("reactor_coord.workers.dispatcher.CeleryDispatcher", _dotted_path)
 
 
@@ -165,7 +182,7 @@ def _problem(key: str, value: object) -> Problem | None:
     wanted = rule(value)
     if wanted is None:
         return None
-    return Problem("value", f"{SETTING}[{key!r}] is {value!r}.", f"It must be {wanted}.")
+    return Problem("value", f"{SETTING}[{key!r}] is {shown(value)}.", f"It must be {wanted}.")
 
 
 def _together(raw: Mapping[str, Any]) -> list[Problem]:

@@ -38,9 +38,9 @@ class ReactorCoordError(Exception):
         return self.code.replace("_", " ")
 
     def fill(self, **details: Any) -> Self:
-        """Add details that are not known yet (absent or `None`); those given already stay. Returns the error itself."""
+        """Add details that are not known yet (absent, `None`, empty text); those given already stay. Returns the error itself."""
         for name, value in details.items():
-            if self.details.get(name) is None:
+            if self.details.get(name) in (None, ""):
                 self.details[name] = value
                 setattr(self, name, value)
         return self
@@ -86,6 +86,16 @@ class InputValidationError(ReactorCoordError):
         return f"Invalid input for {self.owner or 'this step'}: {problems}"
 
 
+class GuardError(ReactorCoordError):
+    """A guard gave an answer that is neither a pass nor a refusal. The body never ran. `.guard` names it: `Charge.guard`."""
+
+    code = "guard"
+    guard: str = ""
+
+    def describe(self) -> str:
+        return f"The body was not run: {self.guard or 'the guard'} gave an answer that is neither a pass nor a refusal."
+
+
 class CodecError(ReactorCoordError):
     """A value that cannot be stored. `.path` says where in the value it was found, e.g. `result.items[3]`."""
 
@@ -104,8 +114,8 @@ class CoordinationError(ReactorCoordError):
     holder: str | None = None
 
     def place(self) -> str:
-        """`step 'charge' of Payment`, or as much of it as is known."""
-        if self.step and self.reactor:
+        """`step 'charge' of Payment`, or as much of it as is known. A class called on its own is both."""
+        if self.step and self.reactor and self.step != self.reactor:
             return f"step {self.step!r} of {self.reactor}"
         if self.step:
             return f"step {self.step!r}"
@@ -164,14 +174,24 @@ class RateLimitExceeded(ContentionError):
     retry_after: float | None = None
 
     def describe(self) -> str:
-        again = f" A slot is free in {self.retry_after:.3f} s." if self.retry_after is not None else ""
-        return f"{self.place()} is over the {self.thing()}.{again}"
+        when = (
+            f"A slot is free in {self.retry_after:.3f} s: try again then"
+            if self.retry_after is not None
+            else "Try later"
+        )
+        return f"{self.place()} is over the {self.thing()}. {when}, or enqueue it: in a worker it waits for a slot of its own."
 
 
 class OutOfTurn(ContentionError):
     """Earlier positions of the ordered line have not passed yet."""
 
     code = "out_of_turn"
+
+    def describe(self) -> str:
+        return (
+            f"{self.place()} is out of turn in the {self.thing()}{self.held()}. "
+            "Try again when those before it have passed, or enqueue it: in a worker it waits for its turn."
+        )
 
 
 class ContentionCeilingReached(ContentionError):
@@ -219,7 +239,32 @@ class CoordinationUnavailable(CoordinationError):
 
     def describe(self) -> str:
         cause = f" ({self.__cause__})" if self.__cause__ else ""
-        return f"Redis could not be asked for {self.thing()} of {self.place()}{cause}. Nothing ran unprotected."
+        return (
+            f"Redis could not be asked for {self.thing()} of {self.place()}{cause}. Nothing ran unprotected. Check the server "
+            "of the cache that REACTOR_COORD['REDIS_ALIAS'] names (`manage.py check --database default` asks it), then retry."
+        )
+
+
+class CoordinationDamaged(CoordinationError):
+    """A key in Redis is not what coordination wrote there: of another type, or without what belongs in it.
+
+    `.redis_key` is its name as `redis-cli` takes it, `.problem` what is wrong with it. No work runs unprotected.
+    """
+
+    code = "coordination_damaged"
+    redis_key: str = ""
+    problem: str = ""
+
+    def describe(self) -> str:
+        return (
+            f"{self.place()} could not have {self.thing()}: the Redis key {self.redis_key!r} is not what was written there: "
+            f"{self.problem}. Nothing ran unprotected. See that no work is under way on it, then delete the key (DEL); if "
+            "another program writes there, give REACTOR_COORD['KEY_PREFIX'] a prefix of its own."
+        )
+
+
+NO_ANSWER: tuple[type[CoordinationError], ...] = (CoordinationUnavailable, CoordinationDamaged)
+"""Redis gave no answer that can be relied on: for who goes on without one, or shows what is known otherwise."""
 
 
 class LockLost(CoordinationError):
@@ -235,11 +280,26 @@ class LockLost(CoordinationError):
 
 
 class CompensationError(ReactorCoordError):
-    """A compensation or an undo failed. `.reactor`, `.step`."""
+    """A compensation or an undo could not have its key, so what its step did stands. What `ReactorFailed` is raised from, then.
+
+    `.reactor`, `.step`, `.kind` (`"compensate"` or `"undo"`), `.key` (empty where it cannot be computed), `.problem`.
+    """
 
     code = "compensation"
     reactor: str | None = None
     step: str | None = None
+    kind: str = ""
+    key: str = ""
+    problem: str = ""
+
+    def describe(self) -> str:
+        key = f"the key {self.key!r}" if self.key else "its key"
+        why = f" ({self.problem})" if self.problem else ""
+        whose = f" of {self.reactor}" if self.reactor else ""
+        return (
+            f"The {self.kind or 'cleanup'} of step {self.step!r}{whose} was not done: it could not have {key}{why}. "
+            "What the step did stands. See that the key can be had, then undo() the execution."
+        )
 
 
 class ReactorFailed(ReactorCoordError):
@@ -263,6 +323,22 @@ class ExecutionConflict(ReactorCoordError):
 
     def describe(self) -> str:
         return f"Execution {self.execution_id} is {self.status}: it cannot {self.verb} now."
+
+
+class ExecutionPending(ReactorCoordError):
+    """What `outcome.unwrap()` raises for an execution that is not over: nothing failed. `.execution_id`, `.status`."""
+
+    code = "execution_pending"
+    execution_id: str = ""
+    status: str = ""
+
+    def describe(self) -> str:
+        how = {
+            "paused": "it waits for an answer. Answer it with resume(), then wait with outcome.handle.wait()",
+            "needs_definition": "it waits for code that has its reactor. Deploy that, then resume() it",
+        }
+        goes_on = "it goes on in a worker. Wait for it with outcome.handle.wait(), or look at outcome.handle later"
+        return f"Execution {self.execution_id} is {self.status}: {how.get(self.status, goes_on)}."
 
 
 class LeaseLost(ReactorCoordError):

@@ -43,6 +43,7 @@ INSTALLED_APPS = [
     "reactor_coord",
     "demo_project.payments",
     "demo_project.shipping",
+    "demo_project.mailing",
     "tests.live",
 ]
 

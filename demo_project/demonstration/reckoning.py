@@ -28,7 +28,8 @@ def check_ends(rows: Sequence[PaymentRow], ids: Mapping[str, UUID]) -> None:
         if execution is None:
             raise ClaimBroken(f"{where} has no execution")
         claim(execution.status == expected, f"{where} is {execution.status} instead of {expected}: {execution.failure}")
-        left = (execution.failure or {}).get("rollback_failures")
+        failure = execution.why_failed
+        left = failure.rollback_failures if failure is not None else ()
         claim(not left, f"{where} was not rolled back completely: {left}")
 
 

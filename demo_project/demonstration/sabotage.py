@@ -13,6 +13,7 @@ from pathlib import Path
 
 from django.core.management.base import CommandError
 
+from demo_project.mailing.models import SentMail
 from demo_project.payments import journal
 from demo_project.payments.models import Account, LedgerEntry
 from demo_project.shipping import courier
@@ -27,6 +28,7 @@ WISHES = {
     "report": "writes the daily report once more",
     "gap": "takes an entry out of the ordered book",
     "order": "swaps two entries of the ordered book",
+    "mail": "sends a second mail behind the guard's back",
 }
 
 
@@ -83,6 +85,12 @@ def book(name: str) -> None:
         one.what, other.what = other.what, one.what
         one.save()
         other.save()
+
+
+def mail(email: str) -> None:
+    """Send one more."""
+    if _is_wished("mail"):
+        SentMail.objects.create(email=email, subject="News of the day")
 
 
 def _is_wished(*names: str) -> bool:

@@ -12,6 +12,7 @@ from demo_project import place
 from demo_project.demonstration import (
     compensated,
     contended,
+    guarded,
     in_order,
     limited,
     once_a_day,
@@ -26,7 +27,9 @@ from demo_project.demonstration.screen import Screen
 from demo_project.demonstration.stage import Stage
 from demo_project.payments.payment_file import PaymentRow
 
-PARTS = ("serialized", "contended", "compensated", "reconciled", "limited", "slotted", "once-a-day", "in-order")
+PARTS = (
+    "serialized", "contended", "compensated", "reconciled", "limited", "slotted", "once-a-day", "in-order", "guarded",
+)  # fmt: skip
 
 
 def play(screen: Screen, rows: Sequence[PaymentRow], *, workers: int, parts: Collection[str] = PARTS) -> bool:
@@ -57,6 +60,7 @@ def _parts(stage: Stage, rows: Sequence[PaymentRow]) -> dict[str, tuple[str, Cal
         "slotted": (slotted.PROMISE, lambda: slotted.show(stage), True),
         "once-a-day": (once_a_day.PROMISE, lambda: once_a_day.show(stage), True),
         "in-order": (in_order.PROMISE, lambda: in_order.show(stage), True),
+        "guarded": (guarded.PROMISE, lambda: guarded.show(stage), True),
     }
 
 

@@ -96,14 +96,15 @@ def _line(key: str, epoch: int) -> Shown | None:
     line = views.line(key)
     if line is None or line.epoch != epoch:
         return None
-    head = line.in_flight[0]
+    head = line.in_flight[0] if line.in_flight else None
     facts = (
         ("In line", line.waiting),
         ("Next", line.next),
         ("Last completed", line.last_completed),
         ("First failed", line.first_failed or "none"),
+        ("Failed until", line.failed_until or "it is drained"),
     )
-    return Shown(facts, head.execution, head.name)
+    return Shown(facts, head.execution if head else line.failed_by, head.name if head else views.short(line.failed_by))
 
 
 def _bucket(key: str, bucket: str, by: str) -> Shown | None:

@@ -17,7 +17,7 @@ WHOLE = f"{PREFIX}payload"
 
 
 class AnswerForm(forms.Form):
-    """One field for each value; a checkbox, a number, a choice, a line of text, or JSON for what is none of these."""
+    """One field for each value; yes or no, a number, a choice, a line of text, or JSON for what is none of these."""
 
     reason = forms.CharField(
         max_length=500,
@@ -60,24 +60,25 @@ def _field(each: FieldView) -> forms.Field:
     if "enum" in schema:
         return _choice([(str(value), str(value)) for value in schema["enum"]], each, words)
     match schema.get("type"):
-        case "boolean" if each.required or each.initial is not None:
-            return forms.BooleanField(required=False, **words)
-        case "boolean":
-            return _choice([("true", "yes"), ("false", "no")], each, words)
+        case "boolean":  # a checkbox would say no for who has not looked
+            return _choice([("true", "yes"), ("false", "no")], each, {**words, "initial": _yes_or_no(each.initial)})
         case "integer":
             return forms.IntegerField(required=each.required, **words)
         case "number":
             return forms.CharField(required=each.required, widget=_text_widget(each, schema), **words)
         case "string":
-            # Whether an empty text will do, the runtime knows.
-            return forms.CharField(required=False, strip=False, widget=_text_widget(each, schema), **words)
+            return forms.CharField(required=each.required, strip=False, widget=_text_widget(each, schema), **words)
         case _:
             return _json(each.name, f"JSON: {each.help or each.type}", required=each.required, initial=each.initial)
 
 
+def _yes_or_no(initial: Any) -> str | None:
+    return None if initial is None else str(bool(initial)).lower()
+
+
 def _choice(choices: list[tuple[str, str]], each: FieldView, words: dict[str, Any]) -> forms.Field:
-    blank = [] if each.required else [("", "---------")]
-    return forms.ChoiceField(choices=blank + choices, required=each.required, **words)
+    """One of these; nothing is chosen before somebody has, unless it has a default."""
+    return forms.ChoiceField(choices=[("", "---------"), *choices], required=each.required, **words)
 
 
 def _text_widget(each: FieldView, schema: Mapping[str, Any]) -> forms.Widget:

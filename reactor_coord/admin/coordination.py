@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from django.contrib import admin, messages
-from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 
-from reactor_coord.errors import CoordinationUnavailable, ReactorCoordError
+from reactor_coord.errors import NO_ANSWER, ReactorCoordError
 from reactor_coord.models import Execution
 from reactor_coord.operations import views
 
 from .acts import ACTS, Act
+from .page import Page
 
 RELEASE = "reactor_coord.release_hold"
 
@@ -40,6 +37,15 @@ class CoordinationPages(_Base):
             path(f"coordination/{name}/", wrap(partial(self.coordinate_view, name=name)), name=f"reactor_coord_{name}")
             for name in ACTS
         ]
+
+    def _url(self, name: str, *args: Any) -> str:
+        """A page of this site: a project may have several."""
+        return reverse(f"admin:reactor_coord_{name}", args=args, current_app=self.admin_site.name)
+
+    def _page(self, request: HttpRequest, template: str, context: dict[str, Any]) -> Page:
+        """The page, whose links lead to this site."""
+        request.current_app = self.admin_site.name
+        return Page(request, template, context)
 
     def coordination_view(self, request: HttpRequest) -> HttpResponse:
         """All five primitives as they are now, and who stepped aside."""
@@ -65,7 +71,7 @@ class CoordinationPages(_Base):
             "may_release": request.user.has_perm(RELEASE),
             "now": timezone.now(),
         }
-        return TemplateResponse(request, "reactor_coord/admin/coordination.html", context)
+        return self._page(request, "reactor_coord/admin/coordination.html", context)
 
     def coordinate_view(self, request: HttpRequest, *, name: str) -> HttpResponse:
         """GET names what it is about and asks, POST does it: only if that is still so."""
@@ -73,7 +79,7 @@ class CoordinationPages(_Base):
             raise PermissionDenied
         if request.method not in ("GET", "HEAD", "POST"):
             return HttpResponseNotAllowed(["GET", "POST"])
-        act, back = ACTS[name], reverse("admin:reactor_coord_coordination")
+        act, back = ACTS[name], self._url("coordination")
         asked = request.POST if request.method == "POST" else request.GET
         named = act.named(asked)
         if named is None:
@@ -86,9 +92,9 @@ class CoordinationPages(_Base):
                 return HttpResponseRedirect(back)
             form = act.form(request.POST) if request.method == "POST" else act.form(initial=named)
             if request.method == "POST" and form.is_valid():
-                self._coordinate(request, act, named, shown.execution, form.cleaned_data["reason"])
+                self._coordinate(request, act, named, form.cleaned_data["reason"])
                 return HttpResponseRedirect(back)
-        except CoordinationUnavailable as error:
+        except NO_ANSWER as error:
             self.message_user(request, views.mask_secrets(str(error)), messages.ERROR)
             return HttpResponseRedirect(back)
         context = {
@@ -102,36 +108,15 @@ class CoordinationPages(_Base):
             "form": form,
             "back": back,
         }
-        return TemplateResponse(request, "reactor_coord/admin/confirm_coordinate.html", context)
+        return self._page(request, "reactor_coord/admin/confirm_coordinate.html", context)
 
-    def _coordinate(self, request: HttpRequest, act: Act, named: dict[str, Any], execution: str, reason: str) -> None:
+    def _coordinate(self, request: HttpRequest, act: Act, named: dict[str, Any], reason: str) -> None:
         try:
-            done = act.do(**named, reason=reason, actor=str(request.user))
+            done = act.do(**named, reason=reason, actor=request.user)
         except ReactorCoordError as error:
             self.message_user(request, views.mask_secrets(str(error)), messages.ERROR)
             return
         if not done:
             self.message_user(request, act.gone.format(**named), messages.WARNING)
             return
-        self._log(request, named["key"], execution, f"{act.title.format(**named)}: {reason}")
         self.message_user(request, act.done.format(**named), messages.SUCCESS)
-
-    def _log(self, request: HttpRequest, key: str, execution: str, words: str) -> None:
-        """In the history of the execution concerned; for an owner outside any it names the key alone."""
-        row = Execution.objects.filter(pk=execution).first() if _is_id(execution) else None
-        LogEntry.objects.create(
-            user=request.user,  # type: ignore[misc] # nobody comes here who is not logged in
-            content_type=ContentType.objects.get_for_model(Execution),
-            object_id=str(row.pk) if row is not None else None,
-            object_repr=(str(row) if row is not None else key)[:200],
-            action_flag=CHANGE,
-            change_message=words,
-        )
-
-
-def _is_id(text: str) -> bool:
-    try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True

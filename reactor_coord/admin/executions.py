@@ -11,11 +11,11 @@ from uuid import UUID
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db import DataError
 from django.db.models import CharField, Q, QuerySet
 from django.db.models.functions import Cast
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -28,17 +28,24 @@ from reactor_coord.templatetags.reactor_coord_admin import rc_ago, rc_badge, rc_
 from .answering import AnswerForm
 from .coordination import CoordinationPages
 from .filters import BelongingFilter, ReactorFilter, RollbackFilter
-from .forms import ReasonForm
+from .forms import CancelForm, ReasonForm
 from .picture import draw
 
 OPERATE = "reactor_coord.operate_execution"
 
 VERBS: dict[str, tuple[str, str]] = {
-    "cancel": ("Cancel", "It stops before its next step, leaves every line it stands in, and undoes what it did."),
+    "cancel": (
+        "Cancel",
+        "It stops before its next step, leaves every line it stands in, and undoes what it did, or nothing, if you say so.",
+    ),
     "retry": ("Retry", "A new execution with the same inputs is started in a worker. This one stays as it is."),
     "undo": (
         "Undo",
         "What it did is undone, newest first. After an incomplete rollback only what is left is tried again.",
+    ),
+    "close": (
+        "Close the rollback",
+        "What its rollback left undone counts as dealt with: it stays listed, and is not tried again. Say what became of it.",
     ),
     "resume": ("Resume", "It is taken up again where it stopped. The step it was in is repeated."),
 }
@@ -65,7 +72,7 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
         ("created_at", admin.DateFieldListFilter),
     )
     search_fields = ("idempotency_key__exact",)
-    search_help_text = "An id, the end of one, or an idempotency key"
+    search_help_text = "An id, the end of one, an idempotency key, or the correlation id of a question"
     show_full_result_count = False
     list_per_page = 50
     list_max_show_all = 200
@@ -88,6 +95,11 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
 
     # --- the list
 
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        """Only the columns that are filters: others would be read out a letter at a time, redacted values too."""
+        own = {each.parameter_name for each in (BelongingFilter, ReactorFilter, RollbackFilter)}
+        return lookup.partition("__")[0] in {"status", "mode", "created_at", *own}
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Execution]:
         return views.listing(super().get_queryset(request), started_only=False)
 
@@ -97,14 +109,15 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
         term = search_term.strip()
         if not term:
             return queryset, False
+        named = Q(idempotency_key=term) | Q(pk__in=views.asking_under(term))
         try:
-            return queryset.filter(pk=UUID(term)), False
+            return queryset.filter(named | Q(pk=UUID(term))), False
         except ValueError:
             pass  # not a whole id
         if re.fullmatch(r"[0-9a-fA-F]{6,12}", term):
-            ended = Q(id_text__endswith=term.lower()) | Q(idempotency_key=term)
+            ended = named | Q(id_text__endswith=term.lower())
             return queryset.alias(id_text=Cast("id", CharField())).filter(ended), False
-        return queryset.filter(idempotency_key=term), False
+        return queryset.filter(named), False
 
     @admin.display(description="execution", ordering="id")
     def short_id(self, row: Execution) -> SafeString:
@@ -146,7 +159,11 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET"])
-        return super().changelist_view(request, {"title": "Executions", **(extra_context or {})})
+        try:
+            return super().changelist_view(request, {"title": "Executions", **(extra_context or {})})
+        except (OverflowError, ValueError, DataError):  # a time that no clock shows, a text that no database stores
+            self.message_user(request, "A filter could not be asked for: it was left out.", messages.WARNING)
+            return HttpResponseRedirect(request.path)
 
     # --- one execution
 
@@ -158,7 +175,7 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
         row = self._row(request, object_id)
         detail = views.detail(row)
         may = request.user.has_perm(OPERATE)
-        offered = [name for name in ("cancel", "retry", "undo", "resume") if may and name in detail.allowed]
+        offered = [name for name in ("cancel", "retry", "undo", "close", "resume") if may and name in detail.allowed]
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
@@ -169,14 +186,10 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
             "summary": detail.summary,
             "picture": draw(detail.steps),
             "may_operate": may,
-            "buttons": [
-                (name, _button(name, detail), reverse("admin:reactor_coord_execution_act", args=[row.pk, name]))
-                for name in offered
-            ],
+            "buttons": [(name, _button(name, detail), self._url("execution_act", row.pk, name)) for name in offered],
             **(extra_context or {}),
         }
-        request.current_app = self.admin_site.name
-        return TemplateResponse(request, "admin/reactor_coord/execution/change_form.html", context)
+        return self._page(request, "admin/reactor_coord/execution/change_form.html", context)
 
     def act_view(self, request: HttpRequest, object_id: UUID, verb: str) -> HttpResponse:
         """GET asks, POST does. Nothing changes without a POST, a token, the permission and a reason."""
@@ -187,16 +200,14 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
             raise PermissionDenied
         if request.method not in ("GET", "HEAD", "POST"):
             return HttpResponseNotAllowed(["GET", "POST"])
-        back = reverse("admin:reactor_coord_execution_change", args=[row.pk])
+        back = self._url("execution_change", row.pk)
         questions = views.questions_of(row) if verb == "resume" else ()
         if questions:
             return self._answer_view(request, row, questions)
-        form = ReasonForm(request.POST if request.method == "POST" else None)
+        form = (CancelForm if verb == "cancel" else ReasonForm)(request.POST if request.method == "POST" else None)
         if request.method == "POST" and form.is_valid():
-            started = self._act(request, row, verb, form.cleaned_data["reason"])
-            return HttpResponseRedirect(
-                reverse("admin:reactor_coord_execution_change", args=[started]) if started else back
-            )
+            started = self._act(request, row, verb, **form.cleaned_data)
+            return HttpResponseRedirect(self._url("execution_change", started) if started else back)
         detail = views.detail(row, trace_limit=0)
         context = {
             **self.admin_site.each_context(request),
@@ -212,7 +223,7 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
             "form": form,
             "back": back,
         }
-        return TemplateResponse(request, "reactor_coord/admin/confirm_act.html", context)
+        return self._page(request, "reactor_coord/admin/confirm_act.html", context)
 
     def _answer_view(
         self, request: HttpRequest, row: Execution, questions: tuple[views.QuestionView, ...]
@@ -220,7 +231,7 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
         """The form of one question; with several open, `step` says which."""
         asked = request.POST.get("step") or request.GET.get("step") or ""
         question = next((each for each in questions if each.step == asked), questions[0])
-        back = reverse("admin:reactor_coord_execution_change", args=[row.pk])
+        back = self._url("execution_change", row.pk)
         form = AnswerForm(question, request.POST if request.method == "POST" else None)
         if request.method == "POST" and form.is_valid() and self._answer(request, row, form):
             return HttpResponseRedirect(back)
@@ -232,11 +243,12 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
             "object": row,
             "summary": views.summary(row),
             "question": question,
+            "inputs": views.detail(row, trace_limit=0).inputs,
             "others": [each for each in questions if each.step != question.step],
             "form": form,
             "back": back,
         }
-        return TemplateResponse(request, "reactor_coord/admin/answer.html", context)
+        return self._page(request, "reactor_coord/admin/answer.html", context)
 
     def _answer(self, request: HttpRequest, row: Execution, form: AnswerForm) -> bool:
         """Whether there is nothing left to say here: it was taken, or can no longer be."""
@@ -263,22 +275,24 @@ class ExecutionAdmin(CoordinationPages, _ModelAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         try:
-            found = Execution.objects.filter(pk=UUID(str(object_id))).first()
+            visible = self.get_queryset(request).filter(pk=UUID(str(object_id))).order_by().values("pk")
+            found = Execution.objects.filter(pk__in=visible).first()
         except ValueError:
             found = None
         if found is None:
             raise Http404(f"There is no execution {object_id}. It may have been pruned.")
         return found
 
-    def _act(self, request: HttpRequest, row: Execution, verb: str, reason: str) -> Any:
+    def _act(self, request: HttpRequest, row: Execution, verb: str, *, reason: str, as_it_stands: bool = False) -> Any:
         """Do it, and answer the id of what was started, if that is what it did."""
+        more, words = ({"rollback": False}, ", undoing nothing,") if as_it_stands else ({}, "")
         try:
-            done = getattr(operations, verb)(row, reason=reason, actor=str(request.user))
+            done = getattr(operations, verb)(row, reason=reason, actor=str(request.user), **more)
         except ReactorCoordError as error:
             self.message_user(request, views.mask_secrets(str(error)), messages.ERROR)
             return None
-        self.log_change(request, row, f"{VERBS[verb][0]}: {reason}")
-        self.message_user(request, f"{VERBS[verb][0]} was accepted.", messages.SUCCESS)
+        self.log_change(request, row, f"{VERBS[verb][0]}{words.rstrip(',')}: {reason}")
+        self.message_user(request, f"{VERBS[verb][0]}{words} was accepted.", messages.SUCCESS)
         return getattr(done, "id", None)
 
 

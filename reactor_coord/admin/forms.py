@@ -17,6 +17,16 @@ class ReasonForm(forms.Form):
     )
 
 
+class CancelForm(ReasonForm):
+    """And whether what was done is undone."""
+
+    as_it_stands = forms.BooleanField(
+        required=False,
+        label="Undo nothing",
+        help_text="What it did stands, and so does what it handed off. It can be neither undone nor retried afterwards.",
+    )
+
+
 class Exact(forms.CharField):
     """A text as it is: a key may begin or end with a space."""
 

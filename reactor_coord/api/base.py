@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import extend_schema
 from rest_framework.permissions import BasePermission
+from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.viewsets import GenericViewSet
 
 from . import errors
@@ -30,6 +31,12 @@ def described(**told: Any) -> Callable[[Method], Method]:
     return decorate
 
 
+class ExactJSONRenderer(JSONRenderer):
+    """JSON in ASCII: a key with half of a surrogate pair in it is told as it is, where UTF-8 has no bytes for it."""
+
+    ensure_ascii = True
+
+
 class OperatorViewSet(GenericViewSet[Any]):
     """A view for operators. `action_permissions` names what an action needs besides `view_execution`.
 
@@ -38,7 +45,13 @@ class OperatorViewSet(GenericViewSet[Any]):
     """
 
     schema = AutoSchema()
+    versioning_class: Any = None
+    """The paths have no version of the project's: what its scheme would look for is not there."""
     action_permissions: ClassVar[dict[str, tuple[str, ...]]] = {}
+
+    def get_renderers(self) -> list[BaseRenderer]:
+        """The project's, with JSON as exact as the keys are."""
+        return [ExactJSONRenderer() if type(each) is JSONRenderer else each for each in super().get_renderers()]
 
     def get_permissions(self) -> list[BasePermission]:
         """The project's classes, then the model permission; without either nothing opens."""

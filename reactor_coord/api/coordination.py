@@ -83,7 +83,7 @@ class CoordinationViewSet(OperatorViewSet):
     )
     @action(detail=False)
     def lines(self, request: Request) -> Response:
-        """By key; lines that somebody is in."""
+        """By key; lines that somebody is in, or that are failed for those who come."""
         return self._page(views.lines(), serializers.OrderedLine)
 
     @described(tags=_TAGS, responses=serializers.Park(many=True), summary="Executions that stepped aside, and why")
@@ -108,7 +108,7 @@ class CoordinationViewSet(OperatorViewSet):
         asked = serializers.Release(data=request.data)
         asked.is_valid(raise_exception=True)
         wanted = asked.validated_data
-        released = operations.release_key(**wanted, actor=str(request.user))
+        released = operations.release_key(**wanted, actor=request.user)
         if not released:
             raise ExecutionConflict(
                 f"Owner changed: fence {wanted['fence']} is not the holder of {wanted['primitive']} {wanted['key']} any more. "
@@ -174,7 +174,7 @@ class CoordinationViewSet(OperatorViewSet):
     def _act(self, name: str, do: Callable[..., bool], asked: Any) -> Response:
         asked.is_valid(raise_exception=True)
         wanted = asked.validated_data
-        if not do(**wanted, actor=str(self.request.user)):
+        if not do(**wanted, actor=self.request.user):
             raise ExecutionConflict(
                 f"What was named of {wanted['key']} changed meanwhile. Nothing was done; look again."
             )

@@ -11,6 +11,7 @@ from rest_framework.views import exception_handler
 
 from reactor_coord.errors import (
     CodecError,
+    CoordinationDamaged,
     CoordinationUnavailable,
     ExecutionConflict,
     InputValidationError,
@@ -27,6 +28,7 @@ _STATUS: tuple[tuple[type[ReactorCoordError], int], ...] = (
     (CodecError, status.HTTP_400_BAD_REQUEST),
     (ExecutionConflict, status.HTTP_409_CONFLICT),
     (CoordinationUnavailable, status.HTTP_503_SERVICE_UNAVAILABLE),
+    (CoordinationDamaged, status.HTTP_503_SERVICE_UNAVAILABLE),
 )
 
 

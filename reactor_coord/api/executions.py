@@ -11,17 +11,18 @@ from django_filters.rest_framework import DjangoFilterBackend
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from rest_framework import status
 from rest_framework.decorators import action
+from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
-from reactor_coord import operations
+from reactor_coord import conf, operations
 from reactor_coord.models import Execution
 from reactor_coord.operations import views
 
 from . import serializers
 from .base import OperatorViewSet, described
-from .filters import ExecutionFilter
+from .filters import ExecutionFilter, refuse_unknown
 from .pagination import CappedPagination
 from .permissions import OPERATE, VIEW
 
@@ -31,6 +32,9 @@ _WRONG = OpenApiResponse(
 )
 _UNREACHABLE = OpenApiResponse(serializers.Problem, description="Redis or the broker cannot be reached.")
 _TAGS = ["executions"]
+
+HEADER_LENGTH = 150
+"""Characters that an `Idempotency-Key` may have."""
 
 
 class ExecutionViewSet(OperatorViewSet):
@@ -49,6 +53,7 @@ class ExecutionViewSet(OperatorViewSet):
         "cancel": (VIEW, OPERATE),
         "retry": (VIEW, OPERATE),
         "undo": (VIEW, OPERATE),
+        "close": (VIEW, OPERATE),
         "resume": (VIEW, OPERATE),
     }
 
@@ -58,6 +63,7 @@ class ExecutionViewSet(OperatorViewSet):
 
         What one waits on is as last recorded; its own page asks Redis.
         """
+        refuse_unknown(request.query_params)
         rows = self.filter_queryset(views.listing(self.get_queryset(), started_only=False))
         page = self.paginate_queryset(rows) or ()
         return self.get_paginated_response(serializers.Summary([views.summary(row) for row in page], many=True).data)
@@ -70,15 +76,26 @@ class ExecutionViewSet(OperatorViewSet):
     @described(
         tags=_TAGS,
         request=serializers.Start,
-        responses={202: serializers.Started, 400: _WRONG, 503: _UNREACHABLE},
+        responses={202: serializers.Started, 400: _WRONG, 409: _CONFLICT, 503: _UNREACHABLE},
         summary="Start a reactor in a worker",
+        parameters=[
+            OpenApiParameter(
+                "Idempotency-Key",
+                str,
+                OpenApiParameter.HEADER,
+                description="Asked again with it by the same user, there is one execution; with other inputs: 409.",
+            )
+        ],
     )
     def create(self, request: Request) -> Response:
         """Answers when the execution is stored; a worker begins once the request's transaction has committed."""
         asked = serializers.Start(data=request.data)
         asked.is_valid(raise_exception=True)
         wanted = dict(asked.validated_data)
-        handle = operations.start(wanted.pop("reactor"), wanted.pop("inputs"), **wanted)
+        if "idempotency_key" not in wanted and (header := self._idempotency_header()):
+            wanted["idempotency_key"] = header
+        queues = conf.settings().API_QUEUES
+        handle = operations.start(wanted.pop("reactor"), wanted.pop("inputs"), queues=queues, **wanted)
         url = self._url_of(handle.id)
         body = serializers.Started({"id": handle.id, "status": str(handle.status), "url": url}).data
         return Response(body, status=status.HTTP_202_ACCEPTED, headers={"Location": url})
@@ -99,15 +116,15 @@ class ExecutionViewSet(OperatorViewSet):
 
     @described(
         tags=_TAGS,
-        request=serializers.Reason,
+        request=serializers.Cancel,
         responses={200: serializers.Summary, 409: _CONFLICT},
-        summary="Cancel: stop it and undo what it did",
+        summary="Cancel: stop it and undo what it did, or let that stand",
         filters=False,
     )
     @action(detail=True, methods=["post"], filterset_class=None)
     def cancel(self, request: Request, id: UUID) -> Response:
         """What is parked is cancelled at once; what runs is asked to stop after the step it is in."""
-        return self._act("cancel", serializers.Reason(data=request.data))
+        return self._act("cancel", serializers.Cancel(data=request.data))
 
     @described(
         tags=_TAGS,
@@ -135,6 +152,18 @@ class ExecutionViewSet(OperatorViewSet):
 
     @described(
         tags=_TAGS,
+        request=serializers.NeededReason,
+        responses={200: serializers.Summary, 400: _WRONG, 409: _CONFLICT},
+        summary="Close an incomplete rollback by hand",
+        filters=False,
+    )
+    @action(detail=True, methods=["post"], filterset_class=None)
+    def close(self, request: Request, id: UUID) -> Response:
+        """What it left undone stays listed and is not tried again; the execution may then be retried."""
+        return self._act("close", serializers.NeededReason(data=request.data))
+
+    @described(
+        tags=_TAGS,
         request=serializers.Payload,
         responses={200: serializers.Summary, 400: _WRONG, 409: _CONFLICT},
         summary="Answer an interrupt, or take up again what was aborted",
@@ -144,6 +173,13 @@ class ExecutionViewSet(OperatorViewSet):
     def resume(self, request: Request, id: UUID) -> Response:
         """The payload is validated before anything is resumed."""
         return self._act("resume", serializers.Payload(data=request.data))
+
+    def _idempotency_header(self) -> str:
+        """The caller's `Idempotency-Key`, as a key of this caller alone; empty without one."""
+        given = self.request.headers.get("Idempotency-Key", "").strip()
+        if len(given) > HEADER_LENGTH:
+            raise ValidationError({"Idempotency-Key": [f"at most {HEADER_LENGTH} characters"]})
+        return f"api:{self.request.user.pk}:{given}" if given else ""
 
     def _act(self, verb: str, asked: Any) -> Response:
         row = self._row()

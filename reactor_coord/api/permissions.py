@@ -15,6 +15,7 @@ from rest_framework.request import Request
 from reactor_coord import conf
 
 VIEW = "reactor_coord.view_execution"
+CHANGE = "reactor_coord.change_execution"
 OPERATE = "reactor_coord.operate_execution"
 RELEASE = "reactor_coord.release_hold"
 
@@ -28,10 +29,15 @@ class HasActionPermission(BasePermission):
         """Whether the user may do what `view.required_permissions()` lists. Django grants a superuser all."""
         user = request.user
         required: tuple[str, ...] = view.required_permissions()
-        missing = [permission for permission in required if not user.has_perm(permission)]
+        missing = [permission for permission in required if not _has(user, permission)]
         if missing:
             self.message = f"You need the permission {' and '.join(missing)} for this."
         return user.is_authenticated and not missing
+
+
+def _has(user: Any, permission: str) -> bool:
+    """As in Django's admin, who may change may view."""
+    return bool(user.has_perm(permission)) or (permission == VIEW and bool(user.has_perm(CHANGE)))
 
 
 def project_permissions() -> list[BasePermission]:

@@ -5,6 +5,9 @@ Output only, but for the last few.
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.drainage import set_override
@@ -12,6 +15,7 @@ from drf_spectacular.helpers import lazy_serializer
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from reactor_coord.declare.suggest import did_you_mean
 from reactor_coord.operations.views import BranchView, StepView
 
 _MODULE = "reactor_coord.api.serializers"
@@ -81,6 +85,7 @@ class Summary(Named):
     started_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
     duration = serializers.FloatField(allow_null=True, help_text="Seconds.")
+    cancel_as_it_stands = serializers.BooleanField(help_text="Cancelled, or to be, with nothing undone.")
 
 
 class Coordination(Named):
@@ -115,6 +120,9 @@ class RollbackFailure(Named):
     key = serializers.CharField(allow_blank=True)
     reason = serializers.CharField(allow_blank=True)
     message = serializers.CharField(allow_blank=True)
+    error_type = serializers.CharField(
+        allow_blank=True, help_text="`CompensationError` where it could not have its key."
+    )
 
 
 class Failure(Named):
@@ -125,6 +133,9 @@ class Failure(Named):
     type = serializers.CharField()
     message = serializers.CharField(allow_blank=True)
     arguments = serializers.JSONField(allow_null=True)
+    rollback_closed = serializers.CharField(
+        allow_blank=True, help_text="Who closed an incomplete rollback by hand, and why; empty where it was not closed."
+    )
 
 
 class AnswerField(Named):
@@ -361,7 +372,7 @@ class Position(Named):
 
 
 class OrderedLine(Named):
-    """One ordered line somebody is in."""
+    """One ordered line somebody is in, or that is failed for those who come."""
 
     key = serializers.CharField()
     epoch = serializers.IntegerField(help_text="Name it to act on this line, and not on one that began since.")
@@ -371,6 +382,13 @@ class OrderedLine(Named):
     first_failed = serializers.IntegerField(help_text="0 while none failed.")
     waiting = serializers.IntegerField(help_text="How many have not passed.")
     in_flight = Position(many=True, help_text="The first of them.")
+    failed_until = serializers.DateTimeField(
+        allow_null=True, help_text="Until then those who come skip, although the line may be drained."
+    )
+    failed_by = serializers.CharField(
+        allow_blank=True,
+        help_text="The execution whose retry heals the line, if it succeeds; an operator may reset it.",
+    )
 
 
 class Park(Named):
@@ -383,17 +401,71 @@ class Park(Named):
     wait = Wait()
 
 
-class Start(Named):
+class Asked(Named):
+    """What a request says. A field that there is not is refused by name: what is misspelt would be ignored."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            unknown = [name for name in data if name not in self.fields]
+            if unknown:
+                raise serializers.ValidationError(
+                    {
+                        name[:100]: [f"There is no such field.{did_you_mean(name[:100], self.fields)}"]
+                        for name in unknown[:10]
+                    }
+                )
+        return super().to_internal_value(data)
+
+
+class Seconds(serializers.FloatField):
+    """A finite number of seconds, up to a year."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(min_value=0, max_value=366 * 86400, **options)
+
+    def to_internal_value(self, data: Any) -> float:
+        found = float(super().to_internal_value(data))
+        if not math.isfinite(found):
+            self.fail("invalid")
+        return found
+
+
+class Named255(serializers.DictField):
+    """JSON values by name, so many at most, each name of 255 characters and all of it of so many bytes at most."""
+
+    def __init__(self, *, most: int, most_bytes: int | None = None, **options: Any) -> None:
+        self.most, self.most_bytes = most, most_bytes
+        super().__init__(child=serializers.JSONField(allow_null=True), **options)
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            if len(data) > self.most:
+                raise serializers.ValidationError(f"At most {self.most} names.")
+            if any(len(str(name)) > 255 for name in data):
+                raise serializers.ValidationError("A name has at most 255 characters.")
+        found = super().to_internal_value(data)
+        if self.most_bytes is not None and len(json.dumps(found, default=str)) > self.most_bytes:
+            raise serializers.ValidationError(f"At most {self.most_bytes} bytes as JSON.")
+        return found
+
+
+class Start(Asked):
     """What to start."""
 
-    reactor = serializers.CharField(help_text="Dotted path, or the class's own name where only one has it.")
-    inputs = serializers.DictField(child=serializers.JSONField(allow_null=True), default=dict)
-    idempotency_key = serializers.CharField(
-        required=False, max_length=255, help_text="The same key returns the first execution."
+    reactor = serializers.CharField(
+        max_length=255, help_text="Dotted path, or the class's own name where only one has it."
     )
-    queue = serializers.CharField(required=False, max_length=255)
-    countdown = serializers.FloatField(required=False, min_value=0, help_text="Seconds to wait before it starts.")
-    tags = serializers.DictField(child=serializers.JSONField(), required=False)
+    inputs = Named255(most=1000, default=dict)
+    idempotency_key = serializers.CharField(
+        required=False,
+        max_length=200,
+        help_text="The same key returns the first execution. Also as the header Idempotency-Key, then the caller's own.",
+    )
+    queue = serializers.CharField(
+        required=False, max_length=200, help_text="The reactor's own, or one that the setting API_QUEUES names."
+    )
+    countdown = Seconds(required=False, help_text="Seconds to wait before it starts.")
+    tags = Named255(most=50, most_bytes=8192, required=False)
 
 
 class Started(Named):
@@ -404,10 +476,24 @@ class Started(Named):
     url = serializers.CharField()
 
 
-class Reason(Named):
+class Reason(Asked):
     """Why, for those who read the trace later."""
 
     reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=500)
+
+
+class NeededReason(Asked):
+    """Why, where an act cannot be understood later without it."""
+
+    reason = serializers.CharField(max_length=500)
+
+
+class Cancel(Reason):
+    """Whether what it did is undone."""
+
+    rollback = serializers.BooleanField(
+        required=False, default=True, help_text="False: what it did stands, and it can be neither undone nor retried."
+    )
 
 
 class Retry(Reason):
@@ -429,7 +515,7 @@ class Payload(Reason):
     )
 
 
-class _Why(Named):
+class _Why(Asked):
     """An act on coordination has a reason."""
 
     reason = serializers.CharField(max_length=500)
@@ -437,14 +523,14 @@ class _Why(Named):
 
 def _key() -> serializers.CharField:
     """As it is: a key may begin or end with a space."""
-    return serializers.CharField(trim_whitespace=False)
+    return serializers.CharField(trim_whitespace=False, max_length=2000)
 
 
 class Release(_Why):
     """Which hold to release: only if `fence` is still its fence."""
 
     key = _key()
-    primitive = serializers.CharField(required=False, default="lock")
+    primitive = serializers.CharField(required=False, default="lock", max_length=50)
     fence = serializers.IntegerField(min_value=1)
 
 
@@ -452,7 +538,7 @@ class Drop(_Why):
     """Which waiter to drop: only if that ticket still stands in line."""
 
     key = _key()
-    primitive = serializers.CharField(required=False, default="lock")
+    primitive = serializers.CharField(required=False, default="lock", max_length=50)
     ticket = serializers.IntegerField(min_value=1)
 
 
@@ -475,15 +561,15 @@ class Clear(_Why):
     """Which bucket to free: only if its mark is still that one's."""
 
     key = _key()
-    bucket = serializers.CharField()
-    by = serializers.CharField()
+    bucket = serializers.CharField(max_length=255)
+    by = serializers.CharField(max_length=255)
 
 
 class Forget(_Why):
     """Which planned slot to give back: only if it is still at that time."""
 
     key = _key()
-    who = serializers.CharField()
+    who = serializers.CharField(max_length=255)
     at = serializers.FloatField()
 
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from reactor_coord.coordination import damage
 from reactor_coord.coordination.connection import Argument, Connection
 from reactor_coord.coordination.scripts import Script, chain
-from reactor_coord.errors import CoordinationUnavailable
+from reactor_coord.errors import NO_ANSWER
 
 T = TypeVar("T")
 
@@ -46,20 +47,26 @@ def alone(connection: Connection, ask: Ask[T], timeout: float | None = None) -> 
     """Its answer, in one round trip."""
     try:
         reply = connection.run(ask.script, ask.keys, ask.args, timeout)
-    except CoordinationUnavailable as error:
+    except NO_ANSWER as error:
         if getattr(error, "sent", True):
             ask.abandon()
         raise
     if connection.is_cluster:
         ask.beside()
-    return ask.read(reply)
+    return read(connection, ask, reply)
+
+
+def read(connection: Connection, ask: Ask[T], reply: Any) -> T:
+    """Make the answer of a reply; one that cannot be read comes from a key that is not what was written there."""
+    with damage.told(connection, lambda: ask.keys):
+        return ask.read(reply)
 
 
 def together(connection: Connection, asks: Sequence[Ask[Any]], *, until_refused: bool) -> list[Any] | None:
     """Answers of all, in order, in one round trip; with `until_refused`, of those up to the first that did not pass.
 
     None: they are to be sent alone, for the answers came too late, or one script does not reach all the keys of a cluster.
-    What a late answer gave is taken back, and so it is before `CoordinationUnavailable` is raised.
+    What a late answer gave is taken back, and so it is before `CoordinationUnavailable` or `CoordinationDamaged` is raised.
     """
     if connection.is_cluster:
         return None
@@ -71,11 +78,11 @@ def together(connection: Connection, asks: Sequence[Ask[Any]], *, until_refused:
     asked_at = time.monotonic()
     try:
         replies = connection.run(script, keys, args)
-        answers = [ask.read(reply) for ask, reply in zip(asks, replies, strict=False)]
+        answers = [read(connection, ask, reply) for ask, reply in zip(asks, replies, strict=False)]
     except BaseException as error:
         if getattr(error, "sent", True):
-            _abandon(asks if isinstance(error, CoordinationUnavailable) else _leases(asks))
-        if isinstance(error, CoordinationUnavailable):
+            _abandon(asks if isinstance(error, NO_ANSWER) else _leases(asks))
+        if isinstance(error, NO_ANSWER):
             error.fill(primitive=asks[0].primitive, key=asks[0].key)
         raise
     if time.monotonic() - asked_at >= min(ask.good_for for ask in asks):

@@ -3,9 +3,10 @@
 The client costs more than the scripts it sends (a third of a lock taken and given back), so `EVALSHA` goes out on a
 connection borrowed from its pool. Care is taken here, once: the connection goes back on every path and is cut when its
 reply is late or broken; a script the server forgot is sent again with its text; a connection that turns out to be dead
-is tried once more, which is safe because every script is idempotent by its token. Whatever is wrong with Redis is a
-`CoordinationUnavailable` with the cause chained: `IGNORE_EXCEPTIONS`, prefixes, versions and compressors of the cache have
-no say. Clients without a pool of their own (a cluster) are asked through their methods.
+is tried once more, which is safe because every script is idempotent by its token. What is wrong with a key is looked into
+(`damage`). Whatever else is wrong with Redis is a `CoordinationUnavailable` with the cause chained: `IGNORE_EXCEPTIONS`,
+prefixes, versions and compressors of the cache have no say. Clients without a pool of their own (a cluster) are asked
+through their methods.
 
 Opens nothing before the first call. Safe over a fork: the pool, and `Blocking` here, begin anew in a child.
 """
@@ -13,7 +14,7 @@ Opens nothing before the first call. Safe over a fork: the pool, and `Blocking` 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.core.cache.backends.base import InvalidCacheBackendError
@@ -21,6 +22,7 @@ from django.core.exceptions import ImproperlyConfigured
 from redis import exceptions
 from redis.client import NEVER_DECODE
 
+from reactor_coord.coordination import damage
 from reactor_coord.coordination.keys import to_bytes
 from reactor_coord.coordination.scripts import Script
 from reactor_coord.errors import CoordinationUnavailable
@@ -98,7 +100,27 @@ class Connection:
             self._pool.release(self._at_hand.pop())
 
     def run(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument], timeout: float | None = None) -> Any:
-        """Run a script: one round trip. `timeout` bounds the wait for the reply below the project's own setting."""
+        """Run a script: one round trip. `timeout` bounds the wait for the reply below the project's own setting.
+
+        Raises `CoordinationDamaged` where a key holds what no script of ours writes; a hint that does is made anew, and the
+        script sent again.
+        """
+        try:
+            return self._run(script, keys, args, timeout)
+        except exceptions.ResponseError as error:
+            self._mend(keys, args, error)
+        try:
+            return self._run(script, keys, args, timeout)
+        except exceptions.ResponseError as error:
+            raise damage.examine(self, keys, args, error) from error
+
+    def _mend(self, keys: Sequence[bytes], args: Sequence[Argument], error: exceptions.ResponseError) -> None:
+        """Return when what was damaged is as good as new."""
+        damaged = damage.examine(self, keys, args, error)
+        if not damage.mend(self, damaged):
+            raise damaged from error
+
+    def _run(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument], timeout: float | None) -> Any:
         pool = self._pool if self._pool is not None else self.pool
         if pool is None:
             return self._run_through_client(script, keys, args)
@@ -106,6 +128,8 @@ class Connection:
         try:
             return _converse(connection, script, keys, args, timeout)
         except _FAILURES as error:
+            if damage.is_damage(error):
+                raise
             raise CoordinationUnavailable(reason=_reason(error)) from error
         except BaseException:
             connection.disconnect()  # a time limit or Ctrl-C: the reply is still to come, so the connection is spoilt
@@ -136,7 +160,36 @@ class Connection:
             self._at_hand.append(connection)
 
     def commands(self, *commands: tuple[Argument, ...]) -> list[Any]:
-        """Send plain commands as one pipeline (no transaction): one round trip, on a cluster one for each node."""
+        """Send plain commands as one pipeline (no transaction): one round trip, on a cluster one for each node.
+
+        Raises `CoordinationDamaged` as `run` does.
+        """
+        try:
+            return self._send(commands)
+        except exceptions.ResponseError as error:
+            keys = [to_bytes(each[1]) if isinstance(each[1], str) else each[1] for each in commands if len(each) > 1]
+            self._mend([key for key in keys if isinstance(key, bytes)], (), error)
+        try:
+            return self._send(commands)
+        except exceptions.ResponseError as error:
+            raise damage.examine(self, (), (), error) from error
+
+    def ask(self, *commands: tuple[Argument, ...]) -> list[Any]:
+        """The same, without a look at what is wrong with a key: whatever is wrong is `CoordinationUnavailable`."""
+        try:
+            return self._send(commands)
+        except exceptions.ResponseError as error:
+            raise CoordinationUnavailable(reason=_reason(error)) from error
+
+    def scan(self, pattern: str) -> Iterator[bytes]:
+        """Every name that matches, on every node of a cluster."""
+        try:
+            for name in self.client.scan_iter(match=pattern, count=1000):
+                yield to_bytes(name) if isinstance(name, str) else name
+        except _FAILURES as error:
+            raise CoordinationUnavailable(reason=_reason(error)) from error
+
+    def _send(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
         if not commands:
             return []
         try:
@@ -145,6 +198,8 @@ class Connection:
                 pipeline.execute_command(name, *_encoded(arguments), **{NEVER_DECODE: True})
             return list(pipeline.execute())
         except _FAILURES as error:
+            if damage.is_damage(error):
+                raise
             raise CoordinationUnavailable(reason=_reason(error)) from error
 
     def _run_through_client(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Any:
@@ -154,6 +209,8 @@ class Connection:
             except exceptions.NoScriptError:
                 return self.client.eval(script.text, len(keys), *keys, *_encoded(args))
         except _FAILURES as error:
+            if damage.is_damage(error):
+                raise
             raise CoordinationUnavailable(reason=_reason(error)) from error
 
 

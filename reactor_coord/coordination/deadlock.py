@@ -15,8 +15,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from reactor_coord.coordination import damage
 from reactor_coord.coordination.connection import Argument, Connection
 from reactor_coord.coordination.holding import HIGHEST_PRIORITY, split_info
 from reactor_coord.coordination.keys import Names, to_text
@@ -155,13 +157,15 @@ class Deadlocks:
             (owner, *field.split("\x1f", 1), waiter)
             for owner, packed in zip(owners, records, strict=True)
             for field, waiter in _fields(packed).items()
+            if "\x1f" in field
         ]
         replies = iter(self._connection.commands(*(part for hint in hints for part in self._look(*hint))))
         for owner, primitive, key, _ in hints:
             place, packed, hold, limit = (next(replies) for _ in range(4))
-            if place is not None and packed is not None:
-                wait = _wait(owner, primitive, key, json.loads(packed), _fields(hold), int(limit or 0))
-                found[owner] += [wait] if wait is not None else []
+            with damage.told(self._connection, partial(self._names.resource, primitive, key)):
+                if place is not None and packed is not None:
+                    wait = _wait(owner, primitive, key, json.loads(packed), _fields(hold), int(limit or 0))
+                    found[owner] += [wait] if wait is not None else []
         return found
 
     def _look(self, owner: str, primitive: str, key: str, waiter: str) -> list[tuple[Argument, ...]]:

@@ -7,6 +7,7 @@ is, and how it is woken, is the caller's.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -14,14 +15,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from reactor_coord.coordination import wakes
+from reactor_coord.coordination import damage, wakes
 from reactor_coord.coordination.asking import Ask
 from reactor_coord.coordination.connection import Argument, Connection
 from reactor_coord.coordination.keeper import Keeper, OnLost
 from reactor_coord.coordination.keys import Names, to_text
 from reactor_coord.coordination.scripts import Script, script
 from reactor_coord.coordination.types import HeldKey, Holder, Refused, Requester, Taken
-from reactor_coord.errors import CoordinationUnavailable
+from reactor_coord.errors import NO_ANSWER, CoordinationDamaged, CoordinationUnavailable
+
+logger = logging.getLogger("reactor_coord.coordination")
 
 NET_LOOK = 5.0
 """Seconds after which a blocking waiter asks again though nothing woke it: the net under a lost push or a dead head."""
@@ -34,10 +37,13 @@ LATE = 0.5
 
 TRIES_WHEN_LATE = 3
 
+RETEND_MS = 30_000
+"""Milliseconds until a key that is damaged is looked after again."""
+
 RECORD_KEEP = 86_400_000
 """Milliseconds for which it is kept what an owner waits for, as the lines are."""
 
-HIGHEST_PRIORITY = 4095
+HIGHEST_PRIORITY = 65_535
 """Either way; the score of a waiter must stay exact below 2^53."""
 
 DUE = script("due")
@@ -130,7 +136,7 @@ class Holdings:
             asked_at = time.monotonic()
             try:
                 answer, look_in = self._ask(request, token, asked_at)
-            except CoordinationUnavailable as error:
+            except NO_ANSWER as error:
                 if getattr(error, "sent", True):
                     self._give_later(self._orphan(request, token))
                 error.fill(primitive=self.primitive, key=request.keys[0])
@@ -169,8 +175,10 @@ class Holdings:
         )
 
     def _ask_at_once(self, request: Request, token: str, asked_at: float) -> tuple[Taken | Refused, float]:
-        reply = self.connection.run(self.scripts.take, self._keys(request.keys), request.arguments(self._grace, token))
-        return self._answer(request, token, asked_at, reply)
+        names = self._keys(request.keys)
+        reply = self.connection.run(self.scripts.take, names, request.arguments(self._grace, token))
+        with damage.told(self.connection, lambda: names):
+            return self._answer(request, token, asked_at, reply)
 
     def _answer(
         self, request: Request, token: str, asked_at: float, reply: Sequence[Any]
@@ -254,14 +262,16 @@ class Holdings:
     def give(self, taken: Taken) -> tuple[str, ...]:
         """Give it back, once; answers whom to wake.
 
-        Never raises for Redis: it is tried again in the background until the `ttl` is over.
+        Never raises for Redis: it is tried again in the background until the `ttl` is over. What is damaged cannot be given back.
         """
         self.keeper.forget(taken)
         try:
             return self._give(taken)
         except CoordinationUnavailable:
             self._give_later(taken)
-            return ()
+        except CoordinationDamaged as error:
+            logger.warning("event=reactor_coord.not_given_back key=%s error=%s", taken.names[0], error)
+        return ()
 
     def giving(self, taken: Taken) -> Ask[tuple[str, ...]]:
         """The same, to be sent with others; not in a cluster. Whoever cannot send it is to `give`."""
@@ -285,10 +295,17 @@ class Holdings:
         due = self.connection.run(DUE, [self._index], (0, limit))
         woken: list[str] = []
         for key in map(to_text, due):
-            names, left = self.connection.run(self.scripts.tend, self._keys((key,)), (self._grace, unique(), key))
-            woken += map(to_text, names)
-            self._note(key, int(left) / 1000)
+            try:
+                woken += self._tend(key)
+            except CoordinationDamaged as error:  # the others are looked after all the same
+                logger.warning("event=reactor_coord.not_tended key=%s error=%s", key, error)
+                self.connection.commands(("ZADD", self._index, "XX", int(time.time() * 1000) + RETEND_MS, key))
         return tuple(woken)
+
+    def _tend(self, key: str) -> list[str]:
+        names, left = self.connection.run(self.scripts.tend, self._keys((key,)), (self._grace, unique(), key))
+        self._note(key, int(left) / 1000)
+        return list(map(to_text, names))
 
     def release_by_force(self, key: str, *, fence: int, by: str = "operator") -> tuple[bool, tuple[str, ...]]:
         """Take the key from the holder with that fence and from no other; whether it was so, and whom to wake."""
@@ -401,7 +418,7 @@ class Request:
             self.inbox,
             _ms(self.patience + NET_LOOK),
             max(-HIGHEST_PRIORITY, min(who.priority, HIGHEST_PRIORITY)),
-            f"{who.execution}\x1f{who.reactor}\x1f{who.step}",
+            f"{who.execution}\x1f{who.reactor}\x1f{who.step}\x1f{_ms(self.ttl) if who.renews else 0}",
             self.max_waiting,
             *self.keys,
             *self.more,
@@ -479,15 +496,31 @@ def _held(key: str, row: Sequence[bytes]) -> HeldKey:
 def _holder(row: Sequence[bytes | None]) -> Holder | None:
     if row[0] is None:
         return None
+    if None in row:
+        raise ValueError("a hold lacks some of its fields")
     owner, claim, state, fence, since, remaining, info, count = (to_text(each or b"") for each in row)
     execution, reactor, step = split_info(info)
     return Holder(
-        owner, claim, state, int(fence), _seconds(since), _seconds(remaining), execution, reactor, step, int(count)
+        owner,
+        claim,
+        state,
+        int(fence),
+        _seconds(since),
+        _seconds(remaining),
+        execution,
+        reactor,
+        step,
+        int(count),
+        _renewed_to(info),
     )
 
 
 def split_info(info: str) -> tuple[str, str, str]:
     """Execution, reactor and step, as they are kept in one field of a hold or a waiter."""
-    execution, _, rest = info.partition("\x1f")
-    reactor, _, step = rest.partition("\x1f")
+    execution, reactor, step = [*info.split("\x1f"), "", "", ""][:3]
     return execution, reactor, step
+
+
+def _renewed_to(info: str) -> float | None:
+    last = info.rpartition("\x1f")[2]
+    return int(last) / 1000 if info.count("\x1f") >= 3 and last.isdecimal() else None

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from reactor_coord.coordination import lock, semaphore
+from reactor_coord.coordination import damage, lock, semaphore
 from reactor_coord.coordination.holding import Holdings, split_info
 from reactor_coord.coordination.keys import to_text
 from reactor_coord.coordination.process import locks, semaphores
@@ -120,9 +121,10 @@ def line(key: str, of: Holdings | None = None, primitive: str = lock.PRIMITIVE) 
     found = of or of_primitive(primitive)
     _, line_name, waiters_name, *_ = found.names.resource(found.primitive, key)
     ids, packed = found.connection.commands(("ZRANGE", line_name, 0, -1), ("HGETALL", waiters_name))
-    waiters = _fields(packed)
-    known = [(name, json.loads(waiters[name])) for each in ids if (name := to_text(each)) in waiters]
-    return [_waiter(key, place, name, entry, found.primitive) for place, (name, entry) in enumerate(known, start=1)]
+    with damage.told(found.connection, partial(found.names.resource, found.primitive, key)):
+        waiters = _fields(packed)
+        known = [(name, json.loads(waiters[name])) for each in ids if (name := to_text(each)) in waiters]
+        return [_waiter(key, place, name, entry, found.primitive) for place, (name, entry) in enumerate(known, start=1)]
 
 
 def lines(views: Sequence[KeyView], *, offset: int = 0, limit: int = 1000) -> list[WaiterView]:
@@ -152,7 +154,9 @@ def _places(found: Holdings, wanted: Sequence[tuple[KeyView, int, int]]) -> Iter
     for ((view, first, _), _, waiters), packed in zip(some, entries, strict=True):
         for place, (each, entry) in enumerate(zip(waiters, packed, strict=True), start=first + 1):
             if entry is not None:
-                yield _waiter(view.key, place, to_text(each), json.loads(to_text(entry)), found.primitive)
+                with damage.told(found.connection, partial(found.names.resource, found.primitive, view.key)):
+                    read = _waiter(view.key, place, to_text(each), json.loads(to_text(entry)), found.primitive)
+                yield read
 
 
 def _read(found: Holdings, keys: Sequence[str]) -> Iterator[KeyView]:
@@ -164,7 +168,9 @@ def _read(found: Holdings, keys: Sequence[str]) -> Iterator[KeyView]:
         replies = found.connection.commands(*commands)
         each = len(replies) // len(part)
         for at, key in enumerate(part):
-            yield view(key, replies[each * at : each * (at + 1)])
+            with damage.told(found.connection, partial(found.names.resource, found.primitive, key)):
+                read = view(key, replies[each * at : each * (at + 1)])
+            yield read
 
 
 Commands = list[tuple[bytes | str | int, ...]]

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 
 from reactor_coord.coordination import wakes
 from reactor_coord.coordination.types import Taken
-from reactor_coord.errors import CoordinationUnavailable
+from reactor_coord.engine.delays import RENEWALS
+from reactor_coord.errors import CoordinationDamaged, CoordinationUnavailable
 
 logger = logging.getLogger("reactor_coord.coordination")
 
@@ -32,9 +33,6 @@ Renew = Callable[[Taken, float, bool], "dict[str, float]"]
 
 LINGER = 10.0
 """Seconds the thread waits for more when it has nothing left to do."""
-
-RETRY_FIRST, RETRY_LATER = 0.05, 1.0
-"""Seconds to the first and to every later try of what Redis did not answer; doubling in between."""
 
 PATIENCE = 2.0
 """Seconds a renewal waits for its reply at most: other leases wait behind it."""
@@ -49,7 +47,7 @@ class _Watched:
     on_lost: OnLost
     prolong: bool
     lease_until: float
-    retry: float = RETRY_FIRST
+    failures: int = 0
     lost: set[str] = field(default_factory=set)
     forgotten: bool = False
 
@@ -60,7 +58,7 @@ class _Errand:
 
     perform: Callable[[], Iterable[str]]
     until: float
-    retry: float = RETRY_FIRST
+    failures: int = 0
     forgotten: bool = False
 
 
@@ -186,7 +184,7 @@ class Keeper:
             return self._renew(entry) if isinstance(entry, _Watched) else self._run_errand(entry)
         except Exception:
             logger.exception("event=reactor_coord.keeper_failed")
-            due = time.monotonic() + RETRY_LATER
+            due = time.monotonic() + RENEWALS.longest
             return None if isinstance(entry, _Errand) and due >= entry.until else due
 
     def _run_errand(self, errand: _Errand) -> float | None:
@@ -195,9 +193,11 @@ class Keeper:
         try:
             wakes.deliver(errand.perform())
         except CoordinationUnavailable:
-            due = self._down_until = time.monotonic() + errand.retry
-            errand.retry = min(errand.retry * 2, RETRY_LATER)
+            errand.failures += 1
+            due = self._down_until = time.monotonic() + RENEWALS.after(errand.failures)
             return due if due < errand.until else None
+        except CoordinationDamaged as error:  # it will not get better by asking again
+            logger.warning("event=reactor_coord.keeper_gave_up error=%s", error)
         return None
 
     def _renew(self, entry: _Watched) -> float | None:
@@ -210,7 +210,10 @@ class Keeper:
         try:
             left = self.renewers[entry.taken.primitive](entry.taken, patience, entry.prolong)
         except CoordinationUnavailable:
-            self._down_until = time.monotonic() + entry.retry
+            self._down_until = time.monotonic() + RENEWALS.after(entry.failures + 1)
+            return self._failed(entry)
+        except CoordinationDamaged as error:
+            logger.warning("event=reactor_coord.not_renewed key=%s error=%s", entry.taken.names[0], error)
             return self._failed(entry)
         for key, seconds in left.items():
             if seconds < 0:
@@ -218,7 +221,7 @@ class Keeper:
         alive = [seconds for key, seconds in left.items() if seconds >= 0]
         if not alive:
             return None
-        entry.retry, entry.lease_until = RETRY_FIRST, asked_at + min(alive)
+        entry.failures, entry.lease_until = 0, asked_at + min(alive)
         return asked_at + ttl / 3 if entry.prolong else entry.lease_until + HAIR
 
     def _failed(self, entry: _Watched) -> float:
@@ -226,10 +229,9 @@ class Keeper:
         if now >= entry.lease_until:
             for key in entry.taken.names:
                 self._lose(entry, key)
-            return now + RETRY_LATER  # the hold may still stand: keep it for a body that goes on all the same
-        due = now + entry.retry
-        entry.retry = min(entry.retry * 2, RETRY_LATER)
-        return min(due, entry.lease_until)
+            return now + RENEWALS.longest  # the hold may still stand: keep it for a body that goes on all the same
+        entry.failures += 1
+        return min(now + RENEWALS.after(entry.failures), entry.lease_until)
 
     def _lose(self, entry: _Watched, key: str) -> None:
         if key in entry.lost or entry.forgotten:

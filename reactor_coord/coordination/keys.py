@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
 LONGEST = 200
 """Bytes of an encoded key that are still written out; a longer one is cut and ends in its hash."""
+
+HELD = ("lock", "semaphore")
+"""The primitives with holders and a line."""
 
 RESOURCE_PARTS = ("hold", "line", "waiters", "meta", "fence")
 MORE_PARTS = {"semaphore": ("leases",)}
@@ -36,6 +40,55 @@ def encode(key: str) -> str:
         return safe
     readable = safe.encode()[:100].decode("utf-8", "ignore")
     return f"{readable}%~{hashlib.sha256(to_bytes(key)).hexdigest()}"
+
+
+def decode(encoded: str) -> str | None:
+    """The key that was encoded so; None of a long one, which was cut."""
+    if "%~" in encoded:
+        return None
+    raw = re.sub(rb"%([0-9A-F]{2})", lambda found: bytes([int(found.group(1), 16)]), encoded.encode("utf-8", "replace"))
+    try:
+        return raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return None
+
+
+TYPES: Mapping[tuple[str, str], str] = {
+    **{(primitive, part): "hash" for primitive in HELD for part in ("hold", "waiters", "meta")},
+    **{(primitive, part): "zset" for primitive in HELD for part in ("line", "leases")},
+    **{(primitive, "fence"): "string" for primitive in HELD},
+    **{("rate_limit", part): kind for part, kind in (("state", "hash"), ("plans", "hash"), ("starts", "zset"))},
+    ("period", "marks"): "hash",
+    **{("ordered_lock", part): "hash" for part in ("state", "ids", "line")},
+    ("", "sweep"): "string",
+    ("", "waits"): "hash",
+}
+"""What kind of value each part is, by primitive and part. An index is a sorted set whatever its primitive."""
+
+
+def type_of(name: bytes) -> str:
+    """What kind of value belongs under a name; empty for a name that is none of ours."""
+    _, primitive, _, part = described(name)
+    return "zset" if part == "index" else TYPES.get((primitive, part), "")
+
+
+def described(name: bytes) -> tuple[str, str, str, str]:
+    """Prefix, primitive, encoded key and part of a name; a part is empty where the name has none.
+
+    A record of what an owner waits for is the part `waits`, the seat of the sweep's leader `sweep`, both of no primitive.
+    """
+    text = name.decode("utf-8", "surrogateescape")
+    if found := _RESOURCE.fullmatch(text):
+        return found["prefix"], found["primitive"], found["key"], found["part"].partition(":")[0]
+    if found := _SHARED.fullmatch(text):
+        return found["prefix"], found["primitive"] or "", "", found["part"]
+    return "", "", "", ""
+
+
+_RESOURCE = re.compile(r"(?P<prefix>.*?):\{(?P<primitive>\w+):(?P<key>[^{}]*)\}:(?P<part>.+)", re.DOTALL)
+_SHARED = re.compile(
+    r"(?P<prefix>.*?):(?:(?P<part>index(?=:)|waits(?=:)|sweep$)(?::(?:(?<=index:)(?P<primitive>\w+)|.*))?)", re.DOTALL
+)
 
 
 class Names:

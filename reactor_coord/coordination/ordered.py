@@ -7,20 +7,24 @@ runs, and passed over when it shows no sign of life.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from reactor_coord.coordination import damage
 from reactor_coord.coordination.asking import Ask, alone
 from reactor_coord.coordination.connection import Argument, Connection
+from reactor_coord.coordination.holding import RETEND_MS
 from reactor_coord.coordination.keeper import Keeper, OnLost
 from reactor_coord.coordination.keys import Names, to_bytes, to_text
 from reactor_coord.coordination.lock import split_info
 from reactor_coord.coordination.scripts import script
 from reactor_coord.coordination.types import HeldKey, Requester, Taken
+from reactor_coord.errors import CoordinationDamaged
 
 PRIMITIVE = "ordered_lock"
 PARTS = ("state", "ids", "line")
@@ -28,8 +32,13 @@ ORDERED = script("ordered")
 
 T = TypeVar("T")
 
+logger = logging.getLogger("reactor_coord.coordination")
+
 LEASE = 60.0
-"""Seconds after its last sign of life for which a position is its worker's, if the poison timeout is not shorter."""
+"""Seconds after its last sign of life for which a running position is its worker's, where the caller names none."""
+
+FAILED, PASSED, SUCCEEDED = "failed", "passed", "succeeded"
+"""How a position ends: skipped and halted work has merely passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +55,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """`ahead` positions come first; `head` is the one whose turn it is, alive for at least `left` more seconds."""
+    """`ahead` positions come first; `head` is the one whose turn it is, and `left` the seconds until that is passed over.
+
+    With none ahead it is one's own turn, which an earlier claim (a dead worker's, or one that stands still) has for `left` more
+    seconds. `is_alive`: the head shows signs of life, so its end moves on.
+    """
 
     position: int
     epoch: int
@@ -55,6 +68,12 @@ class NotYet:
     head_reactor: str
     head_step: str
     left: float
+    is_alive: bool = False
+
+    @property
+    def ends_in(self) -> float | None:
+        """Seconds until somebody's end that nothing moves; None while the head is alive."""
+        return None if self.is_alive else self.left
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +106,10 @@ class LineView:
     epoch: int = 0
     waiting: int = 0
     """How many have not passed, `in_flight` or not."""
+    failed_until: float = 0.0
+    """Unix seconds until which the line counts as failed though it is drained; 0: it starts afresh then."""
+    failed_by: str = ""
+    """The execution whose retry heals the line."""
 
     @property
     def is_drained(self) -> bool:
@@ -104,21 +127,34 @@ class OrderedLines:
         keeper.renewers[PRIMITIVE] = self._renew
 
     def enter(self, key: str, who: str, requester: Requester, *, poison_timeout: float, ttl: float) -> Turn | NotYet:
-        """Arrive, or arrive again: the position is the same. One round trip."""
+        """Arrive, or arrive again: the position is the same. One round trip. See `entering`."""
         return self.send(self.entering(key, who, requester, poison_timeout=poison_timeout, ttl=ttl))
 
     def entering(
-        self, key: str, who: str, requester: Requester, *, poison_timeout: float, ttl: float, strict: bool = False
+        self,
+        key: str,
+        who: str,
+        requester: Requester,
+        *,
+        poison_timeout: float,
+        ttl: float,
+        strict: bool = False,
+        lease: float = LEASE,
+        family: str | None = None,
+        retry_of: str = "",
     ) -> Ask[Turn | NotYet]:
         """`enter`, to be sent with others; `strict`: those do not run when it is its turn behind a failed one.
 
+        `lease`: seconds for which the turn is its worker's without a sign of life. `family` is what a retry of this work names
+        as `retry_of`, the owner where it is not given: a retry of the one that failed runs, and heals the line when it succeeds.
+
         Unanswered, what it may have had is given back in the background: its work will not be done.
         """
-        lease = min(poison_timeout, LEASE)
+        lease = min(poison_timeout, lease)
         info = f"{requester.execution}\x1f{requester.reactor}\x1f{requester.step}"
         arrival = (
             to_bytes(requester.wake), to_bytes(info), to_bytes(requester.claim), _ms(poison_timeout), _ms(lease),
-            int(strict),
+            int(strict), to_bytes(requester.owner if family is None else family), to_bytes(retry_of),
         )  # fmt: skip
 
         def read(reply: Sequence[Any]) -> Turn | NotYet:
@@ -126,10 +162,12 @@ class OrderedLines:
             if int(reply[0]):
                 token = f"{who}\x1f{epoch}\x1f{position}\x1f{ttl}\x1f{os.urandom(8).hex()}"
                 how = "parked" if int(reply[4]) else "free"
-                taken = Taken((HeldKey(key, position, how, 0.0),), token, requester, lease, PRIMITIVE)
+                held = HeldKey(key, fence_of(epoch, position), how, 0.0)
+                taken = Taken((held,), token, requester, lease, PRIMITIVE)
                 return Turn(key, position, epoch, int(reply[3]), bool(int(reply[4])), taken)
             execution, reactor, step = split_info(to_text(reply[4]))
-            return NotYet(position, epoch, int(reply[3]), execution, reactor, step, int(reply[5]) / 1000)
+            left, is_alive = int(reply[5]) / 1000, bool(int(reply[6]))
+            return NotYet(position, epoch, int(reply[3]), execution, reactor, step, left, is_alive)
 
         def abandon() -> None:
             if not requester.claim:
@@ -147,14 +185,14 @@ class OrderedLines:
         """Have the position kept alive while its work runs."""
         self._keeper.watch(taken, on_lost)
 
-    def complete(self, taken: Taken, *, failed: bool) -> tuple[str, ...]:
+    def complete(self, taken: Taken, *, failed: bool, chain_ttl: float = 0.0) -> tuple[str, ...]:
         """It has passed; answers whom to wake."""
-        return self.send(self.completing(taken, failed=failed))
+        return self.send(self.completing(taken, FAILED if failed else SUCCEEDED, chain_ttl=chain_ttl))
 
-    def completing(self, taken: Taken, *, failed: bool) -> Ask[tuple[str, ...]]:
-        """`complete`, to be sent with others."""
+    def completing(self, taken: Taken, how: str, *, chain_ttl: float = 0.0) -> Ask[tuple[str, ...]]:
+        """`complete`, to be sent with others. `chain_ttl`: seconds for which a failure counts, even in a drained line."""
         self._keeper.forget(taken)
-        return self._own(taken, "complete", "1" if failed else "0")
+        return self._own(taken, "complete", how, round(chain_ttl * 1000))
 
     def pause(self, taken: Taken, seconds: float) -> None:
         """Keep the position while nobody shows it, for that long and its poison timeout."""
@@ -193,20 +231,33 @@ class OrderedLines:
         now = int(seconds) * 1000 + int(micros) // 1000
         index = self._names.index(PRIMITIVE)
         due = self._connection.commands(("ZRANGEBYSCORE", index, "-inf", now, "LIMIT", 0, limit))[0]
-        wakes = [to_text(self._run(to_text(key), "tend", "", 86400.0)) for key in due]
+        wakes = [self._tend(to_text(key), now) for key in due]
         return tuple(wake for wake in wakes if wake)
+
+    def _tend(self, key: str, now: int) -> str:
+        try:
+            return to_text(self._run(key, "tend", "", 86400.0))
+        except CoordinationDamaged as error:  # the others are looked after all the same
+            logger.warning("event=reactor_coord.not_tended key=%s error=%s", key, error)
+            self._connection.commands(("ZADD", self._names.index(PRIMITIVE), "XX", now + RETEND_MS, to_bytes(key)))
+            return ""
 
     def view(self, key: str) -> LineView:
         """Read a whole line. One round trip."""
         state, _, line = self._keys(key)
-        packed_state, packed_line = self._connection.commands(("HGETALL", state), ("HGETALL", line))
-        entries = [(int(position), entry) for position, entry in _pairs(packed_line)]
-        return _line(key, dict(_pairs(packed_state)), entries, len(entries))
+        clock, packed_state, packed_line = self._connection.commands(("TIME",), ("HGETALL", state), ("HGETALL", line))
+        with damage.told(self._connection, lambda: self._keys(key)):
+            entries = [(int(position), entry) for position, entry in _pairs(packed_line)]
+            return _line(key, dict(_pairs(packed_state)), entries, len(entries), int(clock[0]))
 
     def survey(self, *, offset: int = 0, limit: int = 500, shown: int = 50) -> list[LineView]:
-        """The lines somebody is in, with the first `shown` positions of each. Three round trips, O(lines + positions shown)."""
+        """The lines somebody is in, with the first `shown` positions of each, and drained ones that still count as failed.
+
+        Three round trips, O(lines + positions shown).
+        """
         index = self._names.index(PRIMITIVE)
-        keys = [to_text(key) for key in self._connection.commands(("ZRANGE", index, offset, offset + limit - 1))[0]]
+        clock, packed = self._connection.commands(("TIME",), ("ZRANGE", index, offset, offset + limit - 1))
+        keys = [to_text(key) for key in packed]
         if not keys:
             return []
         asked = [command for key in keys for command in self._asked(key)]
@@ -215,15 +266,21 @@ class OrderedLines:
         ranges = [range(int(s.get("done", 0)) + 1, int(s.get("done", 0)) + 1 + shown) for s in states]
         wanted = [("HMGET", self._keys(key)[2], *positions) for key, positions in zip(keys, ranges, strict=True)]
         found = self._connection.commands(*wanted)
-        views = [
-            _line(key, state, [(at, entry) for at, entry in zip(positions, entries, strict=True) if entry], int(total))
-            for key, state, positions, entries, total in zip(keys, states, ranges, found, replies[1::2], strict=True)
-        ]
-        return [view for view in views if not view.is_drained]
+        now = int(clock[0])
+        views: list[LineView] = []
+        for key, state, positions, entries, total in zip(keys, states, ranges, found, replies[1::2], strict=True):
+            with damage.told(self._connection, partial(self._keys, key)):
+                known = [(at, entry) for at, entry in zip(positions, entries, strict=True) if entry]
+                views.append(_line(key, state, known, int(total), now))
+        return [view for view in views if not view.is_drained or view.failed_until]
 
     def _asked(self, key: str) -> list[tuple[bytes | str, ...]]:
         state, _, line = self._keys(key)
         return [("HGETALL", state), ("HLEN", line)]
+
+    def lapsed(self, taken: Taken) -> frozenset[str]:
+        """What is lost by what was last heard of it, where Redis cannot be asked."""
+        return self._keeper.lapsed(taken)
 
     def renew(self, taken: Taken) -> frozenset[str]:
         """Show a sign of life; answers the key when the position is no longer its own."""
@@ -237,9 +294,9 @@ class OrderedLines:
         )
         return {key: taken.ttl if int(alive) else -1.0}
 
-    def _own(self, taken: Taken, mode: str, last: Argument) -> Ask[tuple[str, ...]]:
+    def _own(self, taken: Taken, mode: str, *last: Argument) -> Ask[tuple[str, ...]]:
         who, epoch, position, ttl, _ = taken.token.split("\x1f")
-        key, more = taken.keys[0].key, (epoch, position, to_bytes(taken.who.claim), last)
+        key, more = taken.keys[0].key, (epoch, position, to_bytes(taken.who.claim), *last)
         return self._asking(key, mode, who, float(ttl), *more, read=_wakes)
 
     def _run(self, key: str, mode: str, who: str, ttl: float, *more: Argument, timeout: float | None = None) -> Any:
@@ -268,6 +325,14 @@ class OrderedLines:
         return [f"{tag}:{part}".encode() for part in PARTS]
 
 
+def fence_of(epoch: int, position: int) -> int:
+    """The fencing token of a position: it grows over the lines of a key, where positions begin at 1 again.
+
+    Epochs are milliseconds of the server, and a new one is later than the last by one for each 1,000 positions given.
+    """
+    return epoch * 1000 + position
+
+
 def _wakes(reply: bytes | str) -> tuple[str, ...]:
     return (to_text(reply),) if reply else ()
 
@@ -281,24 +346,29 @@ def _pairs(packed: Any) -> list[tuple[str, str]]:
     return [(to_text(name), to_text(value)) for name, value in items]
 
 
-def _line(key: str, state: dict[str, str], packed: Sequence[tuple[int, bytes | str]], total: int) -> LineView:
-    """`packed`: some positions of the line, `total`: how many it has."""
-    fields = {name: int(value) for name, value in state.items()}
+def _line(
+    key: str, state: Mapping[str, str], packed: Sequence[tuple[int, bytes | str]], total: int, now: int
+) -> LineView:
+    """`packed`: some positions of the line, `total`: how many it has, `now`: the server's seconds."""
+    fields = {name: int(state.get(name, 0)) for name in ("epoch", "last", "done", "failed", "failed_until", "carried")}
     entries = [(position, json.loads(to_text(entry))) for position, entry in sorted(packed)]
     flight = tuple(_position(position, entry) for position, entry in entries if entry["state"] != "void")
-    done = fields.get("done", 0)
-    if not flight:
+    failed_until = fields["failed_until"] / 1000 if fields["failed_until"] > now * 1000 else 0.0
+    if not flight and not failed_until:
         return LineView(key, 0, 0, 0, 0, ())
+    is_over = fields["carried"] == 1 and not failed_until
     given_back = len(entries) - len(flight)
     return LineView(
         key,
-        done + 1,
-        done,
-        fields.get("last", 0),
-        fields.get("failed", 0),
+        fields["done"] + 1,
+        fields["done"],
+        fields["last"],
+        0 if is_over else fields["failed"],
         flight,
-        epoch=fields.get("epoch", 0),
+        epoch=fields["epoch"],
         waiting=total - given_back,
+        failed_until=failed_until,
+        failed_by="" if is_over else state.get("failed_by", ""),
     )
 
 

@@ -15,8 +15,10 @@ from functools import partial
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
+from reactor_coord.coordination import damage
 from reactor_coord.coordination.asking import Ask, alone
 from reactor_coord.coordination.connection import Argument, Connection
+from reactor_coord.coordination.keeper import Keeper
 from reactor_coord.coordination.keys import Names, to_bytes, to_text
 from reactor_coord.coordination.scripts import script
 
@@ -39,12 +41,20 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Who ran in a bucket."""
+    """What ran in a bucket. `runs` are its successes, first first: `<execution>/<step>`, or the owner of a call of its own.
+
+    `at` is when the first of them ended.
+    """
 
     bucket: str
-    by: str
+    runs: tuple[str, ...]
     at: float
     ends_at: float
+
+    @property
+    def by(self) -> str:
+        """The execution of the first, or its owner."""
+        return self.runs[0].partition("/")[0]
 
 
 def bucket_at(instant: datetime, every: str | float, timezone: str) -> Bucket:
@@ -100,16 +110,17 @@ _LONG = {"day": _day, "week": _week, "month": _month, "year": _year}
 class Periods:
     """All periods under one prefix of one Redis."""
 
-    def __init__(self, connection: Connection, names: Names) -> None:
+    def __init__(self, connection: Connection, names: Names, keeper: Keeper | None = None) -> None:
         self._connection = connection
         self._names = names
+        self._keeper = keeper or Keeper()
 
     def look(self, key: str, every: str | float, timezone: str) -> tuple[Bucket, Mark | None]:
         """Return the present bucket, and who marked it if somebody did. One round trip."""
         clock, packed = self._connection.commands(("TIME",), ("HGETALL", self._marks(key)))
         instant = datetime.fromtimestamp(int(clock[0]) + int(clock[1]) / 1_000_000, tz=UTC)
         bucket = bucket_at(instant, every, timezone)
-        return bucket, next((mark for mark in _marks(packed) if mark.bucket == bucket.name), None)
+        return bucket, next((mark for mark in self._read(key, packed) if mark.bucket == bucket.name), None)
 
     def looking(self, key: str, every: str | float, timezone: str) -> Ask[tuple[Bucket, Mark | None] | None] | None:
         """`look`, to be sent with others. It answers None where the server's clock is too far from ours.
@@ -125,24 +136,44 @@ class Periods:
             args += [_ms(bucket.ends_at), bucket.name]
         return Ask(PRIMITIVE, key, PERIOD, self._keys(key), args, read=partial(_looked, buckets))
 
-    def mark(self, key: str, bucket: Bucket, by: str) -> None:
-        """Mark a bucket: who comes later in it finds it. Marks of buckets long over are dropped. One round trip."""
-        self.send(self.marking(key, bucket, by))
+    def mark(self, key: str, bucket: Bucket, run: str) -> None:
+        """List a success in a bucket: who comes later finds it marked. Marks of buckets long over are dropped. One round trip."""
+        self.send(self.marking(key, bucket, run))
 
     def send(self, ask: Ask[T]) -> T:
         """Send one of these by itself."""
         return alone(self._connection, ask)
 
-    def marking(self, key: str, bucket: Bucket, by: str) -> Ask[tuple[str, ...]]:
+    def marking(self, key: str, bucket: Bucket, run: str) -> Ask[tuple[str, ...]]:
         """`mark`, to be sent with others; it wakes nobody."""
         ends_at, afterlife = f"{bucket.ends_at.timestamp():.3f}", int(AFTERLIFE.total_seconds())
-        args: list[Argument] = ["mark", to_bytes(key), bucket.name, to_bytes(by), ends_at, afterlife]
+        args: list[Argument] = ["mark", to_bytes(key), bucket.name, to_bytes(run), ends_at, afterlife]
         beside = partial(self._note, key, bucket)
         return Ask(PRIMITIVE, key, PERIOD, self._keys(key), args, read=lambda _reply: (), beside=beside)
 
+    def unmark(self, key: str, run: str) -> int:
+        """Take a run's successes back; a bucket in which no other succeeded is free. Answers in how many buckets it was.
+
+        Repeated, it does nothing more. One round trip.
+        """
+        return self.send(self._asking(key, "unmark", to_bytes(run)))
+
+    def unmark_later(self, key: str, run: str, seconds: float) -> None:
+        """`unmark` in the background, tried for so many seconds while Redis does not answer."""
+
+        def perform() -> tuple[str, ...]:
+            self.unmark(key, run)
+            return ()
+
+        self._keeper.later(perform, time.monotonic() + seconds)
+
     def marks(self, key: str) -> list[Mark]:
         """Every mark of a key that is still kept."""
-        return _marks(self._connection.commands(("HGETALL", self._marks(key)))[0])
+        return self._read(key, self._connection.commands(("HGETALL", self._marks(key)))[0])
+
+    def _read(self, key: str, packed: Any) -> list[Mark]:
+        with damage.told(self._connection, lambda: [self._marks(key)]):
+            return _marks(packed)
 
     def survey(self, *, offset: int = 0, limit: int = 500) -> list[tuple[str, list[Mark]]]:
         """The keys with a marked bucket that is not over, those that end first first. Three round trips, O(what is live)."""
@@ -153,19 +184,19 @@ class Periods:
         keys = [to_text(key) for key in found]
         replies = self._connection.commands(*(("HGETALL", self._marks(key)) for key in keys)) if keys else []
         marked = [
-            (key, [mark for mark in _marks(packed) if mark.ends_at > now])
+            (key, [mark for mark in self._read(key, packed) if mark.ends_at > now])
             for key, packed in zip(keys, replies, strict=True)
         ]
         return [(key, marks) for key, marks in marked if marks]
 
     def free(self, key: str, bucket: str, by: str) -> bool:
-        """For an operator: take back the mark of a bucket, if it is still that one's. Who comes next finds it free."""
-        name = self._marks(key)
-        marks = self.marks(key)
-        if not any(mark.bucket == bucket and mark.by == by for mark in marks):
-            return False
-        # A mark is set only where there is none (HSETNX), so between look and delete it cannot have become another's.
-        return bool(self._connection.commands(("HDEL", name, to_bytes(bucket)))[0])
+        """For an operator: free a bucket, if the first success in it is still that one's. Who comes next finds it free."""
+        return bool(self.send(self._asking(key, "free", bucket, to_bytes(by))))
+
+    def _asking(self, key: str, mode: str, *more: Argument) -> Ask[int]:
+        """A mode that may leave nothing marked."""
+        beside = partial(self._forget_if_none, key)
+        return Ask(PRIMITIVE, key, PERIOD, self._keys(key), [mode, to_bytes(key), *more], read=int, beside=beside)
 
     def _marks(self, key: str) -> bytes:
         return f"{self._names.tag(PRIMITIVE, key)}:marks".encode()
@@ -180,6 +211,11 @@ class Periods:
         self._connection.commands(
             ("ZADD", self._names.index(PRIMITIVE), _ms(bucket.ends_at + AFTERLIFE), to_bytes(key))
         )
+
+    def _forget_if_none(self, key: str) -> None:
+        """The other way, for a script that may have taken the last mark."""
+        if not self._connection.commands(("EXISTS", self._marks(key)))[0]:
+            self._connection.commands(("ZREM", self._names.index(PRIMITIVE), to_bytes(key)))
 
 
 def _buckets(begin: datetime, end: datetime, every: str | float, timezone: str) -> list[Bucket] | None:
@@ -212,4 +248,5 @@ def _marks(packed: Any) -> list[Mark]:
 
 def _mark(bucket: str, packed: bytes | str) -> Mark:
     data = json.loads(to_text(packed))
-    return Mark(bucket, data["by"], float(data["at"]), float(data["ends_at"]))
+    runs = data["runs"] if "runs" in data else [data["by"]]
+    return Mark(bucket, tuple(runs), float(data["at"]), float(data["ends_at"]))

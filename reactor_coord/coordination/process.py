@@ -105,7 +105,7 @@ def _build() -> Primitives:
         locks,
         Semaphores(connection, names, handoff_grace=found.HANDOFF_GRACE, keeper=locks.keeper),
         RateLimits(connection, names, grace=found.HANDOFF_GRACE),
-        Periods(connection, names),
+        Periods(connection, names, locks.keeper),
         OrderedLines(connection, names, locks.keeper),
         Leadership(connection, names),
         Deadlocks(connection, names),

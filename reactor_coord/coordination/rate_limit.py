@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from reactor_coord.coordination import damage
 from reactor_coord.coordination.asking import Ask, alone
 from reactor_coord.coordination.connection import Argument, Connection
 from reactor_coord.coordination.keys import Names, to_bytes, to_text
@@ -117,8 +118,9 @@ class RateLimits:
         """Read what is charged and planned. One round trip."""
         state, plans, starts = self._keys(key)
         counts, slots, _ = self._connection.commands(("HGETALL", state), ("HGETALL", plans), ("ZCARD", starts))
-        windows = [(name, int(value)) for name, value in _pairs(counts) if ":" in name]
-        planned = [(who, _slot_at(plan)) for who, plan in _pairs(slots)]
+        with damage.told(self._connection, lambda: self._keys(key)):
+            windows = [(name, int(value)) for name, value in _pairs(counts) if ":" in name]
+            planned = [(who, _slot_at(plan)) for who, plan in _pairs(slots)]
         return RateView(key, tuple(sorted(windows)), tuple(sorted(planned, key=lambda each: each[1])))
 
     def survey(self, *, offset: int = 0, limit: int = 500) -> list[LimitView]:
@@ -151,7 +153,11 @@ class RateLimits:
             for window in _windows(state["windows"])[1]
         ]
         counts = iter(self._connection.commands(*sliding) if sliding else ())
-        return [_view(key, state, plans, now, counts) for key, state, plans in known]
+        views = []
+        for key, state, plans in known:
+            with damage.told(self._connection, partial(self._keys, key)):
+                views.append(_view(key, state, plans, now, counts))
+        return views
 
     def _now(self) -> int:
         seconds, micros = self._connection.commands(("TIME",))[0]

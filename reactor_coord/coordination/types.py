@@ -14,7 +14,8 @@ class Requester:
 
     `owner` is the tree (the root execution's id, or a direct call's own); re-entrancy is by owner. `claim` is the lease
     of the process that runs it; owner and claim together open a hold. `wake` is the name a release hands back for a
-    parked waiter (empty for one that blocks). The rest is for people who look.
+    parked waiter (empty for one that blocks). `renews`: whether what it gets will be prolonged while its work runs. The rest is
+    for people who look.
     """
 
     owner: str
@@ -24,6 +25,7 @@ class Requester:
     reactor: str = ""
     step: str = ""
     priority: int = 0
+    renews: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,19 @@ class Holder:
     reactor: str = ""
     step: str = ""
     count: int = 1
+    renewed_to: float | None = None  # seconds to which it is prolonged each third of them, 0: never; None: not known
+
+    @property
+    def ends_in(self) -> float | None:
+        """Seconds until it is over, where nothing prolongs it; None while it is renewed.
+
+        A grant and a parked hold end by themselves. So does a held one whose holder said that it does not renew it, or who has
+        missed a renewal: alive, it prolongs the lease when two thirds are left.
+        """
+        if self.state != "held" or self.renewed_to == 0:
+            return self.remaining
+        is_late = self.renewed_to is not None and self.remaining < self.renewed_to / 2
+        return self.remaining if is_late else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,19 +18,19 @@ from reactor_coord.declare.decorators import Coordination, marked
 from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
 from reactor_coord.declare.graph import check_acyclic
 from reactor_coord.declare.inline import inline_class
-from reactor_coord.declare.inputs import InputSchema, schema_of
+from reactor_coord.declare.inputs import REFERRING, InputSchema, schema_of
+from reactor_coord.declare.inside import check_inside
 from reactor_coord.declare.nodes import StepNode, is_reactor
-from reactor_coord.declare.references import Reference, StepRef, as_reference
+from reactor_coord.declare.references import InputRef, LastStepRef, Reference, StepRef, as_reference
+from reactor_coord.declare.shown import shown
 from reactor_coord.declare.step import Step, inherited_coordination
-from reactor_coord.declare.suggest import did_you_mean
+from reactor_coord.declare.suggest import did_you_mean, near_miss
 from reactor_coord.declare.wiring import check_node, check_roots, wire_class, wire_inline, wire_where
 from reactor_coord.errors import DefinitionError
 
 if TYPE_CHECKING:
     from reactor_coord.declare.reactor import Reactor
 
-# Attributes of a reactor that hold a step without being one.
-_REFERRING = frozenset({"returns", "background_after", "background_before"})
 _STEP_NAME = re.compile(r"[^\W\d][\w-]{0,99}\Z")
 _ON_CRASH = ("abort", "resume")
 
@@ -38,9 +38,9 @@ _ON_CRASH = ("abort", "resume")
 def compile_reactor(cls: type[Reactor], reserved: frozenset[str]) -> ReactorDefinition:
     """The definition of a reactor class. Raises `DefinitionError` for whatever cannot be right in it."""
     label = cls.__name__
-    schema = schema_of(cls, label, reserved)
+    schema = schema_of(cls, label, reserved, is_fixed=True)
     coordination = inherited_coordination(cls)
-    check_keys(label, coordination, schema.fields)
+    check_keys(label, coordination, schema.types)
     steps = _steps(cls, schema, reserved)
     name = f"{cls.__module__}.{cls.__qualname__}"
     returns = _returns(cls, schema, steps)
@@ -71,8 +71,25 @@ def _steps(cls: type[Reactor], schema: InputSchema, reserved: frozenset[str]) ->
                 f"{_place(cls, definition.name)}: it depends on {name!r}, and {cls.__name__} has no such step."
                 f"{did_you_mean(name, steps)}"
             )
+    _check_renamed(cls, steps)
     check_acyclic(cls.__name__, {name: definition.depends_on for name, definition in steps.items()})
     return steps
+
+
+def _check_renamed(cls: type[Reactor], steps: Mapping[str, StepDefinition]) -> None:
+    """One step was called so, and none is now: else what ran under the name would count for two."""
+    former: dict[str, str] = {}
+    for name, definition in steps.items():
+        before = definition.renamed_from
+        if before is None:
+            continue
+        if before in steps:
+            raise DefinitionError(
+                f"{_place(cls, name)}: renamed_from={before!r}, and {cls.__name__} has a step of that name."
+            )
+        if before in former:
+            raise DefinitionError(f"{_place(cls, name)}: renamed_from={before!r}, which {former[before]!r} says, too.")
+        former[before] = name
 
 
 def _nodes(cls: type[Reactor], reserved: frozenset[str]) -> dict[str, StepNode]:
@@ -80,12 +97,13 @@ def _nodes(cls: type[Reactor], reserved: frozenset[str]) -> dict[str, StepNode]:
     by_attribute: dict[str, StepNode] = {}
     for base in reversed(cls.__mro__):
         for attribute, value in vars(base).items():
-            if attribute in _REFERRING:
+            if attribute in REFERRING:
                 continue
             if isinstance(value, StepNode):
                 _check_attribute(cls, attribute, value, reserved)
                 by_attribute[attribute] = value
             elif attribute in by_attribute:
+                _check_taken_away(cls, attribute, value, by_attribute[attribute])
                 del by_attribute[attribute]
             else:
                 _check_misplaced(cls, attribute, value)
@@ -93,7 +111,7 @@ def _nodes(cls: type[Reactor], reserved: frozenset[str]) -> dict[str, StepNode]:
     for attribute, node in by_attribute.items():
         if node.name in nodes:
             raise DefinitionError(f"{cls.__name__}: two steps are named {node.name!r}; the second is {attribute!r}.")
-        nodes[node.name] = node
+        nodes[str(node.name)] = node
     return nodes
 
 
@@ -102,6 +120,7 @@ def _check_attribute(cls: type[Reactor], attribute: str, node: StepNode, reserve
     if node.attribute != attribute:
         raise DefinitionError(
             f"{label}: one step stands under two names, {node.attribute!r} and {attribute!r}; write a step() for each."
+            f"{_meant(attribute)}"
         )
     if node.owner not in cls.__mro__:
         raise DefinitionError(
@@ -125,6 +144,21 @@ def _check_attribute(cls: type[Reactor], attribute: str, node: StepNode, reserve
             f"{label}: a step cannot be named {attribute!r}: that name is taken by Reactor itself. Choose another; "
             "name= gives a step a name apart from its attribute."
         )
+
+
+def _check_taken_away(cls: type[Reactor], attribute: str, value: Any, node: StepNode) -> None:
+    """Only `None` takes an inherited step away: a function over it is a forgotten `@step`."""
+    if value is not None:
+        base = getattr(node.owner, "__name__", "its base")
+        raise DefinitionError(
+            f"{cls.__name__}.{attribute} = {shown(value)} stands over the step {node.name!r} of {base}, and would take it away. "
+            f"Write a step there, as in @step(...), or {attribute} = None to go without; or choose another name."
+        )
+
+
+def _meant(attribute: str) -> str:
+    meant = near_miss(attribute, REFERRING)
+    return f" Did you mean {meant!r} by {attribute!r}?" if meant else ""
 
 
 def _check_misplaced(cls: type[Reactor], attribute: str, value: Any) -> None:
@@ -152,12 +186,13 @@ def _is_nested(cls: type[Reactor], value: type[Any]) -> bool:
 def _step(cls: type[Reactor], schema: InputSchema, name: str, index: int, node: StepNode) -> StepDefinition:
     place = _place(cls, name)
     coordination = _coordination(place, cls, node)
+    check_inside(place, node.kind, node.word, node.target, cls.__name__)
     target_schema = _target_schema(node)
     known = target_schema.fields if target_schema is not None else _parameters(node)
     where_names, wired = wire_where(place, node, schema, known)
     arguments = _arguments(place, cls, schema, node, target_schema, where_names, coordination, wired)
     after = _after(place, cls, node)
-    _check_placeholders(place, node, target_schema, arguments)
+    _check_placeholders(place, node, schema, target_schema, arguments)
     options = dict(node.options)
     depends_on = after.union(*(ref.steps() for ref in (*arguments.values(), *_references(options))))
     step_class = _step_class(cls, name, node, coordination)
@@ -178,6 +213,7 @@ def _step(cls: type[Reactor], schema: InputSchema, name: str, index: int, node: 
         redacted=_redacted(node, arguments, schema, target_schema),
         inline=node.is_inline,
         options=MappingProxyType(options),
+        renamed_from=node.renamed_from,
     )
 
 
@@ -212,6 +248,10 @@ def _arguments(
     for name, value in node.options.items():
         if isinstance(value, Reference):
             check_roots(place, name, value, cls, schema, elements=False)
+        if isinstance(value, Reference) and name == "correlation_id":
+            _check_shown(
+                f"{place}: correlation_id", value, schema, "it names the question, and is shown; pass another text"
+            )
     return arguments
 
 
@@ -224,11 +264,13 @@ def _after(place: str, cls: type[Reactor], node: StepNode) -> frozenset[str]:
 def _after_name(place: str, cls: type[Reactor], item: Any) -> str:
     if isinstance(item, StepNode):
         check_node(place, "after", item, cls)
-        return item.name
+        return str(item.name)
     if isinstance(item, str):
         return item
     hint = " (a reference to its value is not needed here)" if isinstance(item, Reference) else ""
-    raise DefinitionError(f"{place}: after={item!r}: after takes a step of {cls.__name__}, or a list of them{hint}.")
+    raise DefinitionError(
+        f"{place}: after={shown(item)}: after takes a step of {cls.__name__}, or a list of them{hint}."
+    )
 
 
 def _coordination(place: str, cls: type[Reactor], node: StepNode) -> Mapping[str, Declaration]:
@@ -241,16 +283,23 @@ def _coordination(place: str, cls: type[Reactor], node: StepNode) -> Mapping[str
     inherited: Mapping[str, Declaration] = {}
     if node.target is not None and not is_reactor(node.target):
         inherited = node.target.coordination
+        node.target._used_by = cls.__name__
     return coordination_of((*inherited.values(), *node.declared.values()))
 
 
 def _check_placeholders(
-    place: str, node: StepNode, target_schema: InputSchema | None, arguments: Mapping[str, Reference]
+    place: str,
+    node: StepNode,
+    schema: InputSchema,
+    target_schema: InputSchema | None,
+    arguments: Mapping[str, Reference],
 ) -> None:
     if target_schema is not None:
-        check_keys(place, node.declared, target_schema.fields)
-    else:
-        check_keys(place, node.declared, arguments, "argument")
+        return check_keys(place, node.declared, target_schema.types)
+    types = {
+        name: schema.types.get(ref.name, Any) if isinstance(ref, InputRef) else Any for name, ref in arguments.items()
+    }
+    check_keys(place, node.declared, types, "argument")
 
 
 def _step_class(
@@ -291,16 +340,25 @@ def _references(options: Mapping[str, Any]) -> list[Reference]:
 def _returns(cls: type[Reactor], schema: InputSchema, steps: Mapping[str, StepDefinition]) -> Reference | None:
     value = cls.returns
     if value is None:
-        return StepRef(list(steps)[-1]) if steps else None
+        return LastStepRef(list(steps)[-1]) if steps else None
     ref = StepRef(value) if isinstance(value, str) else as_reference(value)
     place = f"{cls.__name__}.returns"
     check_roots(place, "returns", ref, cls, schema, elements=False)
     if not ref.roots():
         raise DefinitionError(
-            f"{place} = {value!r}: must be a step, a reference into one, or an input of {cls.__name__}."
+            f"{place} = {shown(value)}: must be a step, a reference into one, or an input of {cls.__name__}."
         )
     _check_known(place, cls, ref.steps(), steps)
+    _check_shown(
+        place, ref, schema, f"the value of an execution is shown; let a step of {cls.__name__} return what may be seen"
+    )
     return ref
+
+
+def _check_shown(place: str, ref: Reference, schema: InputSchema, why: str) -> None:
+    """Refuse a redacted input where it would be shown as it is."""
+    for name in sorted(ref.inputs() & schema.redacted):
+        raise DefinitionError(f"{place} reads the redacted input {name!r}: {why}.")
 
 
 def _step_named(cls: type[Reactor], option: str, steps: Mapping[str, StepDefinition]) -> str | None:
@@ -310,9 +368,9 @@ def _step_named(cls: type[Reactor], option: str, steps: Mapping[str, StepDefinit
     place = f"{cls.__name__}.{option}"
     if isinstance(value, StepNode):
         check_node(place, option, value, cls)
-        value = value.name
+        value = str(value.name)
     if not isinstance(value, str):
-        raise DefinitionError(f"{place} = {value!r}: must be a step of {cls.__name__}.")
+        raise DefinitionError(f"{place} = {shown(value)}: must be a step of {cls.__name__}.")
     _check_known(place, cls, {value}, steps)
     return value
 
@@ -326,7 +384,9 @@ def _check_known(place: str, cls: type[Reactor], names: Iterable[str], steps: Ma
 def _queue(cls: type[Reactor]) -> str | None:
     queue: Any = cls.queue
     if queue is not None and not (isinstance(queue, str) and queue):
-        raise DefinitionError(f"{cls.__name__}.queue = {cls.queue!r}: must be the name of a Celery queue, or None.")
+        raise DefinitionError(
+            f"{cls.__name__}.queue = {shown(cls.queue)}: must be the name of a Celery queue, or None."
+        )
     return cls.queue
 
 
@@ -334,7 +394,7 @@ def _on_crash(cls: type[Reactor]) -> str:
     if cls.on_crash not in _ON_CRASH:
         words = " or ".join(map(repr, _ON_CRASH))
         raise DefinitionError(
-            f"{cls.__name__}.on_crash = {cls.on_crash!r}: must be {words}.{did_you_mean(str(cls.on_crash), _ON_CRASH)}"
+            f"{cls.__name__}.on_crash = {shown(cls.on_crash)}: must be {words}.{did_you_mean(str(cls.on_crash), _ON_CRASH)}"
         )
     return cls.on_crash
 
@@ -342,7 +402,7 @@ def _on_crash(cls: type[Reactor]) -> str:
 def _flag(cls: type[Reactor], option: str) -> bool:
     value = getattr(cls, option)
     if not isinstance(value, bool):
-        raise DefinitionError(f"{cls.__name__}.{option} = {value!r}: must be True or False.")
+        raise DefinitionError(f"{cls.__name__}.{option} = {shown(value)}: must be True or False.")
     return value
 
 

@@ -12,11 +12,13 @@ from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
 from reactor_coord.declare import options
+from reactor_coord.declare.key_texts import unstable_type
 from reactor_coord.declare.keys import Key, parse_key
 from reactor_coord.declare.suggest import closest, did_you_mean
 from reactor_coord.errors import DefinitionError
 
 ON_CONTENTION = ("park", "wait", "fail", "skip")
+ON_RATE_CONTENTION = ("park", "fail", "skip")
 ON_LOST = ("fail", "warn")
 ALGORITHMS = ("fixed_window", "sliding_window")
 WINDOWS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
@@ -53,6 +55,8 @@ class LockDeclaration:
         rollback_wait = options.optional_seconds(place, "rollback_wait", self.rollback_wait)
         _set(self, rollback_wait=self.ttl if rollback_wait is None else rollback_wait)
         _set(self, max_wait=options.optional_seconds(place, "max_wait", self.max_wait, above=True))
+        if self.max_wait is not None and self.on_contention != "park":
+            raise options.bad(place, "max_wait", self.max_wait, _never("parks", self.on_contention))
         options.choice(place, "on_lost", self.on_lost, ON_LOST)
 
 
@@ -99,7 +103,7 @@ class RateLimitDeclaration:
         place = "with_rate_limit"
         if self.key is not None:
             _set(self, key=parse_key(place, self.key))
-        options.choice(place, "on_contention", self.on_contention, ON_CONTENTION)
+        options.choice(place, "on_contention", self.on_contention, ON_RATE_CONTENTION)
         if self.name is None:
             _set(self, algorithm=self.algorithm or "fixed_window")
         if self.algorithm is not None:
@@ -113,20 +117,28 @@ class RateLimitDeclaration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodDeclaration:
-    """Once per bucket of the calendar. `every`: a bucket's name, or its length in seconds."""
+    """Once per bucket of the calendar. `every`: a bucket's name, or its length in seconds.
+
+    `keep_mark`: a bucket stays marked when what succeeded in it is undone.
+    """
 
     primitive: ClassVar[str] = "period"
     key: Key
     every: str | float = "day"
     timezone: str | None = None
+    keep_mark: bool = False
 
     def __post_init__(self) -> None:
         place = "with_period"
+        options.flag(place, "keep_mark", self.keep_mark)
         _set(self, key=parse_key(place, self.key))
         if isinstance(self.every, str):
             _check_bucket(place, self.every)
         else:
             _set(self, every=options.seconds(place, "every", self.every, minimum=1))
+            if self.timezone is not None:
+                rule = f"means nothing with every={self.every:g}: a length in seconds counts from 1970 in UTC. Leave it out."
+                raise options.bad(place, "timezone", self.timezone, rule)
         _set(self, timezone=_timezone(place, self.timezone))
 
     @property
@@ -137,13 +149,17 @@ class PeriodDeclaration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderedLockDeclaration:
-    """One at a time per key, in order of arrival. `strict`: a failed position makes the later ones skip."""
+    """One at a time per key, in order of arrival. `strict`: a failed position makes those behind it skip.
+
+    `chain_ttl`: seconds for which they do so even when the line has drained meanwhile; None: a drained line starts afresh.
+    """
 
     primitive: ClassVar[str] = "ordered_lock"
     key: Key
     strict: bool = True
     poison_pill_timeout: float = 600.0
     ttl: float = 86400.0
+    chain_ttl: float | None = None
 
     def __post_init__(self) -> None:
         place = "with_ordered_lock"
@@ -154,7 +170,11 @@ class OrderedLockDeclaration:
         if ttl < pill:
             rule = f"is how long the line itself is kept, and must not be shorter than poison_pill_timeout ({pill:g})."
             raise options.bad(place, "ttl", self.ttl, rule)
-        _set(self, poison_pill_timeout=pill, ttl=ttl)
+        chain_ttl = options.optional_seconds(place, "chain_ttl", self.chain_ttl, minimum=options.MIN_TTL)
+        if chain_ttl is not None and not self.strict:
+            rule = "is for how long a failure stops those behind it, which strict=False lets run: leave one of the two out."
+            raise options.bad(place, "chain_ttl", self.chain_ttl, rule)
+        _set(self, poison_pill_timeout=pill, ttl=ttl, chain_ttl=chain_ttl)
 
     @property
     def keys(self) -> tuple[Key, ...]:
@@ -189,16 +209,24 @@ def has_callable_key(coordination: Mapping[str, Declaration]) -> bool:
     return any(callable(key.template) for declaration in coordination.values() for key in declaration.keys)
 
 
-def check_keys(place: str, coordination: Mapping[str, Declaration], known: Iterable[str], what: str = "input") -> None:
-    """Refuse a placeholder that the target has no input for. `place` names the target in the message."""
-    names = frozenset(known)
+def check_keys(
+    place: str, coordination: Mapping[str, Declaration], types: Mapping[str, Any], what: str = "input"
+) -> None:
+    """Refuse a placeholder that the target has no input for, or one whose values never have one text in all processes.
+
+    `place` names the target in the message; `types` has the type of each input or argument (`Any` where it is not known).
+    """
     for declaration in coordination.values():
         for key in declaration.keys:
-            for name in sorted(key.names - names):
-                raise DefinitionError(
-                    f"{place}: with_{declaration.primitive}({key.template!r}) reads {name!r}, "
-                    f"and there is no such {what}.{did_you_mean(name, names)}"
-                )
+            written = f"{place}: with_{declaration.primitive}({key.template!r}) reads"
+            for name in sorted(key.names - types.keys()):
+                raise DefinitionError(f"{written} {name!r}, and there is no such {what}.{did_you_mean(name, types)}")
+            for name in key.wholes():
+                if unstable := unstable_type(types[name]):
+                    raise DefinitionError(
+                        f"{written} {name!r} whole, which is or has in it a {unstable}, whose text is another in every process; "
+                        f"name one value in it, as in {{{name}[id]}}, or give a function that returns the key."
+                    )
 
 
 def _check_hold(place: str, hold: LockDeclaration | SemaphoreDeclaration) -> None:
@@ -206,9 +234,17 @@ def _check_hold(place: str, hold: LockDeclaration | SemaphoreDeclaration) -> Non
     _set(hold, wait=options.seconds(place, "wait", hold.wait))
     options.flag(place, "auto_extend", hold.auto_extend)
     options.choice(place, "on_contention", hold.on_contention, ON_CONTENTION)
-    options.whole(place, "priority", hold.priority)
+    options.priority(place, "priority", hold.priority)
     if hold.max_waiting is not None:
         options.count(place, "max_waiting", hold.max_waiting)
+    for option, default in (("max_waiting", None), ("priority", 0)):
+        value = getattr(hold, option)
+        if value != default and hold.on_contention in ("fail", "skip"):
+            raise options.bad(place, option, value, _never("stands in line", hold.on_contention))
+
+
+def _never(what: str, on_contention: str) -> str:
+    return f"means nothing with on_contention={on_contention!r}, which never {what}. Leave one of the two out."
 
 
 def _check_bucket(place: str, every: str) -> None:

@@ -23,6 +23,8 @@ from reactor_coord.declare.coordination import (
     coordination_of,
 )
 from reactor_coord.declare.keys import Template, parse_key
+from reactor_coord.declare.keywords import checked_call
+from reactor_coord.declare.shown import shown
 from reactor_coord.declare.suggest import closest
 from reactor_coord.errors import DefinitionError
 
@@ -50,12 +52,13 @@ class Coordination:
             _mark(target, self.declaration)
         else:
             raise DefinitionError(
-                f"with_{self.declaration.primitive} was put on {target!r}; "
+                f"with_{self.declaration.primitive} was put on {shown(target)}; "
                 "it goes on a Step class, on an inline step's function, on a Reactor class, or into coordination=[...]."
             )
         return target
 
 
+@checked_call
 def with_lock(
     *keys: Template,
     ttl: Seconds = 60,
@@ -92,6 +95,7 @@ def with_lock(
     )
 
 
+@checked_call
 def with_semaphore(
     key: Template,
     *,
@@ -120,6 +124,7 @@ def with_semaphore(
     )
 
 
+@checked_call
 def with_rate_limit(
     key: Template | None = None,
     *,
@@ -150,28 +155,45 @@ def with_rate_limit(
     )
 
 
+@checked_call
 def with_period(
-    key: Template, *, every: str | Seconds = "day", timezone: str | zoneinfo.ZoneInfo | None = None
+    key: Template,
+    *,
+    every: str | Seconds = "day",
+    timezone: str | zoneinfo.ZoneInfo | None = None,
+    keep_mark: bool = False,
 ) -> Coordination:
     """Once per calendar bucket: a second arrival skips the step, or halts the reactor.
 
     `every`: "minute", "hour", "day", "week", "month", "year", or a length in seconds (1 at least). `timezone`: the name
-    of the zone whose calendar counts (`None`: Django's default one).
+    of the zone whose calendar counts (`None`: Django's default one). A success that is undone gives its bucket free again;
+    with `keep_mark=True` the bucket stays marked.
     """
     return Coordination(
         PeriodDeclaration(
-            key=parse_key("with_period", key), every=cast("str | float", every), timezone=cast("str | None", timezone)
+            key=parse_key("with_period", key),
+            every=cast("str | float", every),
+            timezone=cast("str | None", timezone),
+            keep_mark=keep_mark,
         )
     )
 
 
+@checked_call
 def with_ordered_lock(
-    key: Template, *, strict: bool = True, poison_pill_timeout: Seconds = 600, ttl: Seconds = 86400
+    key: Template,
+    *,
+    strict: bool = True,
+    poison_pill_timeout: Seconds = 600,
+    ttl: Seconds = 86400,
+    chain_ttl: Seconds | None = None,
 ) -> Coordination:
     """One at a time per key, in order: of arrival at a step, of enqueueing at a reactor.
 
-    `strict`: when a position failed, later ones skip. `poison_pill_timeout`: seconds without a sign of life after which
-    a position is passed over. `ttl`: seconds that an idle line is remembered.
+    `strict`: when a position failed, those queued behind it skip; a drained line starts afresh. `chain_ttl`: seconds for which
+    a failure counts though the line has drained. A `.retry()` of what failed that succeeds, or an operator's reset, heals
+    the line. `poison_pill_timeout`: seconds without a sign of life after which a position is passed over. `ttl`: seconds
+    that an idle line is remembered.
     """
     return Coordination(
         OrderedLockDeclaration(
@@ -179,8 +201,24 @@ def with_ordered_lock(
             strict=strict,
             poison_pill_timeout=cast(float, poison_pill_timeout),
             ttl=cast(float, ttl),
+            chain_ttl=cast("float | None", chain_ttl),
         )
     )
+
+
+def check_in_time(cls: type[Any], declaration: Declaration, used_by: str = "") -> None:
+    """Refuse a declaration on a class that others were built with: they would go on without it.
+
+    `used_by`: the reactor that has it as a step, if one has.
+    """
+    after = f"{used_by} had been built with it" if used_by else ""
+    for child in cls.__subclasses__():
+        after = f"its subclass {child.__name__} had been made"
+    if after:
+        raise DefinitionError(
+            f"with_{declaration.primitive} was put on {cls.__name__} after {after}, which would go on without it. "
+            f"Write it as a decorator, directly above class {cls.__name__}."
+        )
 
 
 def merged(place: str, declared: Mapping[str, Declaration], declaration: Declaration) -> Mapping[str, Declaration]:
@@ -198,7 +236,9 @@ def declarations_in(place: str, value: Any) -> Mapping[str, Declaration]:
     found: Mapping[str, Declaration] = coordination_of(())
     for item in value if isinstance(value, Iterable) else (value,):
         if not isinstance(item, Coordination):
-            raise DefinitionError(f"{place}: coordination takes with_lock(...) and its like in a list, not {item!r}.")
+            raise DefinitionError(
+                f"{place}: coordination takes with_lock(...) and its like in a list, not {shown(item)}."
+            )
         found = merged(place, found, item.declaration)
     return found
 
@@ -222,7 +262,9 @@ def _check_form(place: str, key: Any, limit: Any, period: Any, limits: Any, name
             "of limit= with period=, limits={...}, or name=."
         )
     if forms[0] and (limit is None or period is None):
-        raise DefinitionError(f"{place}(limit={limit!r}, period={period!r}): limit and period go together; give both.")
+        raise DefinitionError(
+            f"{place}(limit={shown(limit)}, period={shown(period)}): limit and period go together; give both."
+        )
     if name is None and key is None:
         raise DefinitionError(f'{place}(): needs a key, as in {place}("api:{{account_id}}", limit=10, period=60).')
     if name is not None and (not isinstance(name, str) or not name):

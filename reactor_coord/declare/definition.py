@@ -5,7 +5,7 @@ A definition is made once, at import, by `compiler`; nothing changes it afterwar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,8 @@ class StepDefinition:
     `step_class` or `reactor_class` is what it runs (neither for an interrupt). `schema` validates the arguments (`None`:
     an inline step, which takes them as they come). `after` is ordering alone, `depends_on` that and the steps its
     arguments are read from. `where` is called with the arguments in `where_names`, by keyword. `coordination` and `retry`
-    are what holds in the end: the node's own, else the class's. `options` is what the kind adds (see `nodes`).
+    are what holds in the end: the node's own, else the class's. `options` is what the kind adds (see `nodes`). `renamed_from` is
+    the name under which executions that are under way may have run it.
     """
 
     name: str
@@ -49,6 +50,7 @@ class StepDefinition:
     redacted: frozenset[str]
     inline: bool
     options: Mapping[str, Any]
+    renamed_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,22 @@ class ReactorDefinition:
     background_after: str | None
     background_before: str | None
     fingerprint: str
+
+    def functions(self) -> Iterator[Any]:
+        """The functions of its author that are called beside the steps' own: of references, conditions, keys and options."""
+        for declarations in (self.coordination, *(step.coordination for step in self.steps.values())):
+            yield from (key.template for declaration in declarations.values() for key in declaration.keys)
+        for step in self.steps.values():
+            yield from (step.where, step.options.get("collect"))
+        for ref in self._references():
+            yield from ref.functions()
+
+    def _references(self) -> Iterator[Reference]:
+        if self.returns is not None:
+            yield self.returns
+        for step in self.steps.values():
+            yield from step.arguments.values()
+            yield from (value for value in step.options.values() if isinstance(value, Reference))
 
     def step(self, name: str) -> StepDefinition:
         """The step of that name, or `DefinitionError` with the names there are."""

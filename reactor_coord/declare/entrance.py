@@ -24,6 +24,7 @@ class RunOptions:
     countdown: float = 0.0
     tags: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     allow_in_atomic: bool = False
+    independent: bool = False
 
 
 class Entrance(Protocol):

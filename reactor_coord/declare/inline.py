@@ -13,6 +13,7 @@ from typing import Any
 
 from reactor_coord.declare.coordination import Declaration
 from reactor_coord.declare.retry import Retry
+from reactor_coord.declare.shown import shown
 from reactor_coord.declare.step import Step, check_body
 from reactor_coord.errors import DefinitionError
 
@@ -66,7 +67,7 @@ def body_of(place: str, function: Any) -> Body:
     if isinstance(function, staticmethod):
         function = function.__func__
     if not callable(function):
-        raise DefinitionError(f"{place}: {function!r} is not a function.")
+        raise DefinitionError(f"{place}: {shown(function)} is not a function.")
     check_body(place, function)
     try:
         parameters = inspect.signature(function).parameters.values()

@@ -15,22 +15,30 @@ from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar, get_o
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticUndefined
 
-from reactor_coord.declare.references import InputRef, Reference, Scope
+from reactor_coord.declare.body import Declared, note_made
+from reactor_coord.declare.references import InputRef, OwnName, Reference, Scope
+from reactor_coord.declare.shown import shown
 from reactor_coord.declare.suggest import did_you_mean
 from reactor_coord.errors import DefinitionError, InputValidationError
 
 T = TypeVar("T")
 
+REFERRING = frozenset({"returns", "background_after", "background_before"})
+"""Attributes of a reactor in which an input or a step stands that was declared under a name of its own."""
+
 NO_DEFAULT: Final = PydanticUndefined
+UNRESOLVED: Final = "_unresolved"
+"""Where an instance keeps the errors of inputs that could not be had, by name; no input's name begins with "_"."""
 
 _NUMBERS = frozenset({"gt", "ge", "lt", "le", "multiple_of", "allow_inf_nan", "max_digits", "decimal_places"})
 _TEXTS = frozenset({"min_length", "max_length", "pattern", "coerce_numbers_to_str"})
 _VALIDATION = frozenset({"strict", "union_mode", "fail_fast", "discriminator"})
 _WORDS = frozenset({"title", "description", "examples", "json_schema_extra"})
+_OWN = frozenset({"default", "default_factory", "required", "redact"})
 RULES = _NUMBERS | _TEXTS | _VALIDATION | _WORDS
 
 
-class Input(InputRef, Generic[T]):
+class Input(InputRef, Declared, Generic[T]):
     """A typed value that a step or a reactor takes.
 
     `default` (copied for each use) or `default_factory` makes it optional; `required=False` without a default reads
@@ -38,6 +46,8 @@ class Input(InputRef, Generic[T]):
     `multiple_of`, `min_length`, `max_length`, `pattern`, `max_digits`, `decimal_places`, `strict`, ...
     Raises `DefinitionError` for an unknown rule, a type pydantic cannot validate, or a default that breaks the rules.
     """
+
+    kind_of_declaration = "input"
 
     @overload
     def __init__(
@@ -68,25 +78,28 @@ class Input(InputRef, Generic[T]):
         /,
         *,
         default: Any = NO_DEFAULT,
-        required: bool = True,
+        required: bool | None = None,
         redact: bool = False,
         **rules: Any,
     ) -> None:
-        super().__init__("")
+        super().__init__(OwnName())
+        note_made(self, needs_a_name=False)
         self.owner: type[Any] | None = None
         self.other_names: list[str] = []
         factory = rules.pop("default_factory", None)
         _check_rules(type, rules)
+        _check_flag(type, "redact", redact)
+        _check_required(type, required, default, factory)
         if factory is not None and (default is not NO_DEFAULT or not callable(factory)):
             raise DefinitionError(f"{_call(type)}: default_factory takes a function, and excludes default=.")
         self.definition = InputDefinition(
             name="",
             type=type,
-            required=required is True and default is NO_DEFAULT and factory is None,
+            required=required is not False and default is NO_DEFAULT and factory is None,
             default=default,
             factory=factory,
             redact=redact,
-            nullable=not required or default is None,
+            nullable=required is False or default is None,
             rules=MappingProxyType(rules),
             adapter=_adapter(type, rules),
         )
@@ -95,9 +108,9 @@ class Input(InputRef, Generic[T]):
     def __set_name__(self, owner: type[Any], name: str) -> None:
         # Verified when the owner is compiled: an error raised here would come out wrapped.
         if self.name:
-            self.other_names.append(name)
+            self.other_names += [] if name in REFERRING else [name]
             return
-        self.name, self.owner = name, owner
+        self.name, self.owner = OwnName(name), owner
 
     @overload
     def __get__(self, instance: None, owner: type[Any]) -> Self: ...
@@ -107,6 +120,9 @@ class Input(InputRef, Generic[T]):
         # Values live in the instance's __dict__, which wins over this (a non-data descriptor); so here there is none.
         if instance is None:
             return self
+        unresolved = instance.__dict__.get(UNRESOLVED, {})
+        if self.name in unresolved:
+            raise unresolved[self.name]
         raise AttributeError(f"{owner.__name__}.{self.name} has no value: this step was built without that input.")
 
     def __repr__(self) -> str:
@@ -139,7 +155,7 @@ class InputDefinition:
         except ValidationError as error:
             problem = ", ".join(_problems(error, redact=False))
             raise DefinitionError(
-                f"{_call(self.type, self.rules)}: the default {self.default!r} breaks the input's own rules: {problem}."
+                f"{_call(self.type, self.rules)}: the default {shown(self.default)} breaks the input's own rules: {problem}."
             ) from None
 
     def absent(self) -> Any:
@@ -177,6 +193,11 @@ class InputSchema:
     fields: Mapping[str, InputDefinition]
 
     @property
+    def types(self) -> Mapping[str, Any]:
+        """The type of each, by name."""
+        return {name: definition.type for name, definition in self.fields.items()}
+
+    @property
     def redacted(self) -> frozenset[str]:
         """Names of those that are not to be shown."""
         return frozenset(name for name, definition in self.fields.items() if definition.redact)
@@ -202,6 +223,24 @@ class InputSchema:
             raise InputValidationError(owner=self.owner, fields=problems)
         return found
 
+    def coerce(
+        self, values: Mapping[str, Any], names: Collection[str], absent: Collection[str] = frozenset()
+    ) -> dict[str, Any]:
+        """The values of those inputs among `names`, as `validate` would have them; what it would refuse stays as it is.
+
+        A required input without a value is left out.
+        """
+        found: dict[str, Any] = {}
+        for name, definition in self.fields.items():
+            if name not in names or (definition.required and name not in values):
+                continue
+            try:
+                found[name] = _value(definition, values, absent)
+            except (ValidationError, TypeError):
+                if name in values:
+                    found[name] = values[name]
+        return found
+
 
 def _value(definition: InputDefinition, values: Mapping[str, Any], absent: Collection[str]) -> Any:
     if definition.name in absent:
@@ -213,17 +252,31 @@ def _value(definition: InputDefinition, values: Mapping[str, Any], absent: Colle
     return definition.absent()
 
 
-def schema_of(owner: type[Any], label: str, reserved: Iterable[str] = ()) -> InputSchema:
-    """Collect the inputs a class declares and inherits (base classes first). `name = None` takes an inherited one away."""
+def schema_of(owner: type[Any], label: str, reserved: Iterable[str] = (), *, is_fixed: bool = False) -> InputSchema:
+    """Collect the inputs a class declares and inherits (base classes first). `name = None` takes an inherited one away.
+
+    `is_fixed`: any other value is refused there. A step reads it as its own attribute; a reactor would not read it at all.
+    """
     fields: dict[str, InputDefinition] = {}
     for cls in reversed(owner.__mro__):
         for name, value in vars(cls).items():
+            if isinstance(value, Input) and name in REFERRING and value.name != name:
+                continue
             if isinstance(value, Input):
                 _check_name(label, name, value, reserved)
                 fields[name] = _named(value.definition, name)
             elif name in fields:
+                if is_fixed and value is not None and not isinstance(value, Declared):
+                    raise _taken_away(label, name, value)
                 del fields[name]
     return InputSchema(owner=label, fields=MappingProxyType(fields))
+
+
+def _taken_away(label: str, name: str, value: Any) -> DefinitionError:
+    return DefinitionError(
+        f"{label}.{name} = {shown(value)} stands over the input {name!r}, and no step would read it. Give the input a default, "
+        f"as in {name} = Input(type, default=...), pass the value where a step takes it, or write {name} = None to go without."
+    )
 
 
 def schema_from_types(owner: str, types: Mapping[str, Any]) -> InputSchema:
@@ -252,6 +305,21 @@ def _check_name(label: str, name: str, value: Input[Any], reserved: Iterable[str
         )
 
 
+def _check_flag(type_: Any, option: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise DefinitionError(f"{_call(type_)}: {option}={shown(value)} must be True or False.")
+
+
+def _check_required(type_: Any, required: Any, default: Any, factory: Any) -> None:
+    if required is None:
+        return
+    _check_flag(type_, "required", required)
+    if required and (default is not NO_DEFAULT or factory is not None):
+        raise DefinitionError(
+            f"{_call(type_)}: required=True and a default contradict each other: with a default it may be left out. Keep one."
+        )
+
+
 def _check_rules(type_: Any, rules: Mapping[str, Any]) -> None:
     if isinstance(type_, str):
         raise DefinitionError(f"Input({type_!r}): the type is a text; give the type itself, as in Input(int).")
@@ -259,7 +327,7 @@ def _check_rules(type_: Any, rules: Mapping[str, Any]) -> None:
         raise DefinitionError(f"Input({type_!r}): an input takes a type, not another reference.")
     for rule in rules:
         if rule not in RULES and rule != "default_factory":
-            raise DefinitionError(f"{_call(type_)}: there is no rule {rule!r}.{did_you_mean(rule, RULES)}")
+            raise DefinitionError(f"{_call(type_)}: there is no rule {rule!r}.{did_you_mean(rule, RULES | _OWN)}")
 
 
 def _adapter(type_: Any, rules: Mapping[str, Any]) -> TypeAdapter[Any]:
@@ -308,4 +376,4 @@ def _type_label(type_: Any) -> str:
 
 
 def _call(type_: Any, rules: Mapping[str, Any] = MappingProxyType({})) -> str:
-    return f"Input({', '.join([_type_label(type_), *(f'{name}={value!r}' for name, value in rules.items())])})"
+    return f"Input({', '.join([_type_label(type_), *(f'{name}={shown(value)}' for name, value in rules.items())])})"

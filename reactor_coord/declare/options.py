@@ -10,16 +10,20 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from reactor_coord.declare.shown import shown
 from reactor_coord.declare.suggest import closest
 from reactor_coord.errors import DefinitionError
 
 MIN_TTL = 0.1
 MAX_SECONDS = 10 * 365 * 86400.0
+MAX_COUNT = 10**12
+MAX_PRIORITY = 65_534
+"""Above it a rollback stands, which goes before all."""
 
 
 def bad(place: str, option: str, value: object, rule: str) -> DefinitionError:
     """The error for one wrong option: `with_lock(ttl=0): ttl must be ...`."""
-    return DefinitionError(f"{place}({option}={value!r}): {option} {rule}")
+    return DefinitionError(f"{place}({option}={shown(value)}): {option} {rule}")
 
 
 def seconds(place: str, option: str, value: Any, *, minimum: float = 0.0, above: bool = False) -> float:
@@ -27,13 +31,16 @@ def seconds(place: str, option: str, value: Any, *, minimum: float = 0.0, above:
     number = value.total_seconds() if isinstance(value, dt.timedelta) else value
     limit = f"above {minimum:g}" if above else f"of at least {minimum:g}"
     rule = f"must be a number of seconds or a timedelta {limit}"
-    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+    if isinstance(number, bool) or not isinstance(number, int | float) or number in _NOT_FINITE or number != number:
         raise bad(place, option, value, f"{rule}; {_hint(value)}.")
     if number < minimum or (above and number == minimum):
         raise bad(place, option, value, f"{rule}.")
     if number > MAX_SECONDS:
         raise bad(place, option, value, "is longer than ten years; give a duration, not a point in time.")
     return float(number)
+
+
+_NOT_FINITE = (math.inf, -math.inf)
 
 
 def _hint(value: object) -> str:
@@ -51,13 +58,15 @@ def count(place: str, option: str, value: Any, *, minimum: int = 1) -> int:
     """A whole number of at least `minimum`; `True` is not one."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise bad(place, option, value, f"must be a whole number of at least {minimum}.")
+    if value > MAX_COUNT:
+        raise bad(place, option, value, f"must be a whole number of at most {MAX_COUNT:,}.")
     return value
 
 
-def whole(place: str, option: str, value: Any) -> int:
-    """Any whole number; `True` is not one."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise bad(place, option, value, "must be a whole number.")
+def priority(place: str, option: str, value: Any) -> int:
+    """A whole number, negative too; `True` is not one. Beyond `MAX_PRIORITY` all would be equal."""
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_PRIORITY:
+        raise bad(place, option, value, f"must be a whole number from -{MAX_PRIORITY:,} to {MAX_PRIORITY:,}.")
     return value
 
 

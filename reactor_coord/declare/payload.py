@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from reactor_coord.declare.inputs import InputSchema, schema_from_types
+from reactor_coord.declare.shown import shown
 from reactor_coord.errors import DefinitionError, InputValidationError
 
 
@@ -55,5 +56,5 @@ def payload_of(place: str, value: Any) -> Payload:
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
         return Payload(schema=schema_from_types("payload", value))
     raise DefinitionError(
-        f'{place}: payload={value!r} must map names to types, as in {{"approved": bool}}, or be a pydantic model class.'
+        f'{place}: payload={shown(value)} must map names to types, as in {{"approved": bool}}, or be a pydantic model class.'
     )

@@ -11,11 +11,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from reactor_coord.declare import options as check
+from reactor_coord.declare.attribute_names import REACTOR_OPTIONS
+from reactor_coord.declare.attributes import check_forgotten_steps, check_reactor_attributes
+from reactor_coord.declare.body import BodyType
 from reactor_coord.declare.compiler import compile_reactor
 from reactor_coord.declare.coordination import NO_COORDINATION, Declaration, check_keys
-from reactor_coord.declare.decorators import merged
+from reactor_coord.declare.decorators import check_in_time, merged
 from reactor_coord.declare.definition import ReactorDefinition
 from reactor_coord.declare.entrance import RunOptions, entrance
+from reactor_coord.declare.keywords import checked_call
 from reactor_coord.declare.references import Reference
 from reactor_coord.declare.registry import register
 from reactor_coord.declare.step import inherited_coordination
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from reactor_coord.runtime.outcome import ExecutionHandle, Outcome
 
 
-class Reactor:
+class Reactor(metaclass=BodyType):
     """Subclass it; declare inputs and steps in the body.
 
     `returns`: the step or reference whose value it returns (default: the last step). `queue`: Celery queue of its
@@ -53,17 +57,21 @@ class Reactor:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        check_reactor_attributes(cls, Reactor, _OWN)
         cls.declared_coordination = NO_COORDINATION
-        cls._settle(compile_reactor(cls, _RESERVED))
+        definition = compile_reactor(cls, _RESERVED)
+        check_forgotten_steps(cls, Reactor, (*definition.schema.fields, *definition.steps), definition.functions())
+        cls._settle(definition)
 
     @classmethod
     def coordinate(cls, declaration: Declaration) -> None:
         """Take a declaration from a `with_*` decorator."""
         if cls is Reactor:
             raise DefinitionError(f"with_{declaration.primitive} goes on a subclass of Reactor, not on Reactor itself.")
+        check_in_time(cls, declaration)
         cls.declared_coordination = merged(cls.__name__, cls.declared_coordination, declaration)
         coordination = inherited_coordination(cls)
-        check_keys(cls.__name__, coordination, cls.definition.schema.fields)
+        check_keys(cls.__name__, coordination, cls.definition.schema.types)
         cls._settle(dataclasses.replace(cls.definition, coordination=coordination))
 
     @classmethod
@@ -87,6 +95,7 @@ class Reactor:
         return Prepared(cls, RunOptions()).enqueue(**inputs)
 
     @classmethod
+    @checked_call
     def options(
         cls,
         /,
@@ -96,12 +105,14 @@ class Reactor:
         countdown: Any = 0,
         tags: Mapping[str, Any] | None = None,
         allow_in_atomic: bool = False,
+        independent: bool = False,
     ) -> Prepared:
         """The same reactor with options: `Payment.options(tags={"customer": 5}).enqueue(...)`.
 
         `idempotency_key` (at most 200 characters): the first execution with it is the only one; a second call returns
         it. `queue`: instead of the reactor's. `countdown`: seconds or a `timedelta` before it may start (`enqueue`).
-        `tags`: a mapping with text keys, stored and searchable.
+        `tags`: a mapping with text keys, stored and searchable. `independent=True`: run inside a body, it relies on nothing
+        that the body's execution holds, and contends with it.
         """
         place = f"{cls.__name__}.options"
         check.optional_text(place, "idempotency_key", idempotency_key, longest=200)
@@ -115,10 +126,12 @@ class Reactor:
                 countdown=check.seconds(place, "countdown", countdown),
                 tags=MappingProxyType(dict(tags or {})),
                 allow_in_atomic=check.flag(place, "allow_in_atomic", allow_in_atomic),
+                independent=check.flag(place, "independent", independent),
             ),
         )
 
     @classmethod
+    @checked_call
     def resume(
         cls, correlation_id: Any, /, *, step: str | Reference | None = None, payload: Any = None
     ) -> ExecutionHandle:
@@ -137,7 +150,13 @@ class Prepared:
     run_options: RunOptions
 
     def run(self, /, **inputs: Any) -> Outcome:
-        """As `Reactor.run`."""
+        """As `Reactor.run`. Raises `NotRunnable` for options that only an enqueued execution can follow."""
+        if self.run_options.countdown:
+            seconds = f"{self.run_options.countdown:g}"
+            raise NotRunnable(
+                f"{self.reactor.__name__}.options(countdown={seconds}).run(): run() begins here and now. Use enqueue(), which "
+                f"begins in a worker {seconds} s from now, or leave countdown out."
+            )
         return entrance().run(_runnable(self.reactor, "run"), inputs, self.run_options)
 
     def enqueue(self, /, **inputs: Any) -> ExecutionHandle:
@@ -151,5 +170,8 @@ def _runnable(cls: type[Reactor], verb: str) -> ReactorDefinition:
         raise NotRunnable(f"{cls.__name__}.{verb}(): {cls.__name__} has no steps; {verb} a subclass that has some.")
     return definition
 
+
+# Names of a Reactor that are no options.
+_OWN = (frozenset(name for name in dir(Reactor) if not name.startswith("_")) | {"definition"}) - REACTOR_OPTIONS
 
 _RESERVED = frozenset(name for name in dir(Reactor) if not name.startswith("_")) | {"definition", "after"}

@@ -11,7 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import Enum
 from typing import Any, ClassVar, Final, Protocol
 
+from reactor_coord.declare.functions import check_function
+from reactor_coord.declare.shown import shown
 from reactor_coord.errors import DefinitionError, ReactorCoordError
+from reactor_coord.results import Failure, Success
 
 
 class Missing(Enum):
@@ -36,6 +39,9 @@ class Scope(Protocol):
 
     def result(self, step: str) -> Any:
         """The step's value; `UNSET` when it has none yet, `SKIPPED_VALUE` when it was skipped without one."""
+
+    def failure(self, step: str) -> Failure | None:
+        """How the step failed, where that does not fail its reactor; None of any other."""
 
     @property
     def element(self) -> Any:
@@ -78,6 +84,10 @@ class Reference:
         """Names of the reactor's inputs this depends on."""
         return frozenset(_name(root) for root in self.roots() if root.root_kind == "input")
 
+    def functions(self) -> Iterator[Any]:
+        """The functions that are called to read it."""
+        yield from ()
+
     def has_element(self) -> bool:
         """Whether `element()` is somewhere in it."""
         return any(root.root_kind == "element" for root in self.roots())
@@ -85,11 +95,26 @@ class Reference:
     def __bool__(self) -> bool:
         raise DefinitionError(f"{self!r} has no value while the class is being built; use where= or .map(function).")
 
+    def __eq__(self, other: object) -> bool:
+        # A comparison with a value would be False, and `flag=amount == 5` that constant.
+        if other is None or isinstance(other, Reference):
+            return self is other
+        raise DefinitionError(
+            f"{self!r} was compared with {shown(other)} while the class is being built, where it has no value; compare in "
+            "where= or in .map(function)."
+        )
+
+    __hash__ = object.__hash__
+
     def __format__(self, spec: str) -> str:
         raise DefinitionError(
             f"{self!r} was put into a text while the class is being built, where it has no value; "
             'write .map("...{}".format) instead.'
         )
+
+    def __str__(self) -> str:
+        # `"acct:%s" % account` would be one key for every account.
+        return format(self)
 
     # `__getitem__` alone would make a reference endlessly iterable.
     __iter__ = None
@@ -99,17 +124,41 @@ def _name(root: Reference) -> str:
     return str(getattr(root, "name", ""))
 
 
+def is_queryset(value: Any) -> bool:
+    """Whether it is a queryset of Django, told by its shape: nothing in this layer imports Django."""
+    return not isinstance(value, type) and all(hasattr(value, name) for name in ("query", "iterator", "all"))
+
+
 class Constant(Reference):
-    """A plain value. Containers are copied for each reader, so that no body can change another's argument."""
+    """A plain value. Containers are copied for each reader, so that no body can change another's argument; a queryset is
+    asked anew."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def __repr__(self) -> str:
-        return repr(self.value)
+        return shown(self.value)
 
     def read(self, scope: Scope) -> Any:
+        if is_queryset(self.value):  # it keeps the rows it has read once, and would give them to every later execution
+            return self.value.all()
         return copy.deepcopy(self.value) if isinstance(self.value, dict | list | set) else self.value
+
+
+class CallRef(Reference):
+    """What a function of nothing returns, asked each time it is read."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function = function
+
+    def __repr__(self) -> str:
+        return f"{getattr(self.function, '__name__', '...')}()"
+
+    def functions(self) -> Iterator[Any]:
+        yield self.function
+
+    def read(self, scope: Scope) -> Any:
+        return self.function()
 
 
 class PathRef(Reference):
@@ -123,6 +172,9 @@ class PathRef(Reference):
 
     def roots(self) -> frozenset[Reference]:
         return self.source.roots()
+
+    def functions(self) -> Iterator[Any]:
+        return self.source.functions()
 
     def read(self, scope: Scope) -> Any:
         value = self.source.read(scope)
@@ -143,8 +195,9 @@ class MapRef(Reference):
     """`source.map(function)`."""
 
     def __init__(self, source: Reference, function: Callable[[Any], Any]) -> None:
-        if not callable(function):
-            raise DefinitionError(f"{source!r}.map({function!r}): map takes a function of one value.")
+        if not callable(function) or isinstance(function, Reference):
+            raise DefinitionError(f"{source!r}.map({shown(function)}): map takes a function of one value.")
+        check_function(f"{source!r}.map", function, 1, "with one value")
         self.source, self.function = source, function
 
     def __repr__(self) -> str:
@@ -152,6 +205,10 @@ class MapRef(Reference):
 
     def roots(self) -> frozenset[Reference]:
         return self.source.roots()
+
+    def functions(self) -> Iterator[Any]:
+        yield from self.source.functions()
+        yield self.function
 
     def read(self, scope: Scope) -> Any:
         value = self.source.read(scope)
@@ -166,10 +223,13 @@ class CollectionRef(Reference):
         self.parts = {key: as_reference(part) for key, part in _items(shape)}
 
     def __repr__(self) -> str:
-        return repr(self.shape)
+        return shown(self.shape)
 
     def roots(self) -> frozenset[Reference]:
         return frozenset[Reference]().union(*(part.roots() for part in self.parts.values()))
+
+    def functions(self) -> Iterator[Any]:
+        return (function for part in self.parts.values() for function in part.functions())
 
     def read(self, scope: Scope) -> Any:
         values = {key: part.resolve(scope) for key, part in self.parts.items()}
@@ -229,9 +289,41 @@ class StepRef(Reference):
 
     def read(self, scope: Scope) -> Any:
         value = scope.result(self.name)
-        if value is UNSET:
-            raise ReactorCoordError(f"Step {self.name!r} has no value yet.")
-        return value
+        if value is not UNSET:
+            return value
+        failed = scope.failure(self.name)
+        if failed is not None:
+            raise ReactorCoordError(
+                f"Step {self.name!r} has no value, for it failed ({failed.error}). Read {self.name}.outcome to judge that."
+            )
+        raise ReactorCoordError(f"Step {self.name!r} has no value yet.")
+
+
+class LastStepRef(StepRef):
+    """What a reactor returns that names nothing: its last step's value, or None where that failed without failing the reactor."""
+
+    def read(self, scope: Scope) -> Any:
+        return None if scope.failure(self.name) is not None else super().read(scope)
+
+
+class OutcomeRef(Reference):
+    """How a step ended: its value as a `Success`, or its `Failure`; as a value where it was skipped."""
+
+    def __init__(self, source: StepRef) -> None:
+        self.source = source
+
+    def __repr__(self) -> str:
+        return f"{self.source!r}.outcome"
+
+    def roots(self) -> frozenset[Reference]:
+        return self.source.roots()
+
+    def read(self, scope: Scope) -> Any:
+        failed = scope.failure(self.source.name)
+        if failed is not None:
+            return failed
+        value = self.source.read(scope)
+        return value if value is SKIPPED_VALUE else Success(value)
 
 
 def element() -> Reference:
@@ -239,10 +331,21 @@ def element() -> Reference:
     return ElementRef()
 
 
+class OwnName(str):
+    """The name of a declaration itself: `charge.name`, written where the value's `charge["name"]` was meant."""
+
+    __slots__ = ()
+
+
 def as_reference(value: Any) -> Reference:
     """The reference itself, a collection that contains some, or the plain value as one."""
     if isinstance(value, Reference):
         return value
+    if isinstance(value, OwnName):
+        raise DefinitionError(
+            "An argument is the .name of an input or a step, which is that declaration's own name and no part of its value. "
+            'Write order["name"] for the item or attribute "name" of the value of order.'
+        )
     if isinstance(value, dict | list | tuple) and _contains_reference(value):
         return CollectionRef(value)
     return Constant(value)

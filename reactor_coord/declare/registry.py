@@ -26,14 +26,26 @@ def all_definitions() -> tuple[ReactorDefinition, ...]:
     return tuple(_definitions[name] for name in sorted(_definitions))
 
 
+def defined(name: str) -> ReactorDefinition | None:
+    """The reactor of this full dotted name if this process has defined it; imports nothing."""
+    return _definitions.get(name)
+
+
 def lookup(name: str) -> ReactorDefinition:
     """The reactor named `payments.reactors.Payment`, `payments.Payment` or, if there is only one, `Payment`.
 
-    A full dotted name imports its module when need be. Raises `UnknownReactor`, chained to the import's error if any.
+    A full dotted name imports its module when need be, so the name must come from the code or from a row, never from a
+    request: see `registered`. Raises `UnknownReactor`, chained to the import's error if any.
     """
-    if name in _definitions:
-        return _definitions[name]
-    problem = _import(name)
+    return _found(name) if name in _definitions else _found(name, _import(name))
+
+
+def registered(name: str) -> ReactorDefinition:
+    """The same among those that this process has defined by now; imports nothing, whatever the name is."""
+    return _found(name)
+
+
+def _found(name: str, problem: Exception | None = None) -> ReactorDefinition:
     if name in _definitions:
         return _definitions[name]
     found = [definition for definition in all_definitions() if _answers_to(definition, name)]

@@ -11,19 +11,24 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
+from reactor_coord.declare.attribute_names import STEP_OPTIONS
+from reactor_coord.declare.attributes import check_step_attributes
+from reactor_coord.declare.body import HOOKS, BodyType
 from reactor_coord.declare.context import Context, Verdicts
 from reactor_coord.declare.coordination import NO_COORDINATION, Declaration, check_keys, coordination_of
-from reactor_coord.declare.decorators import marked, merged
+from reactor_coord.declare.decorators import check_in_time, marked, merged
 from reactor_coord.declare.entrance import entrance
-from reactor_coord.declare.inputs import InputSchema, schema_of
+from reactor_coord.declare.inputs import UNRESOLVED, InputSchema, schema_of
 from reactor_coord.declare.retry import Retry
+from reactor_coord.declare.shown import shown
 from reactor_coord.errors import DefinitionError
 
 
-class Step(Verdicts):
+class Step(Verdicts, metaclass=BodyType):
     """Subclass it, declare inputs, write `run`. See the guide for `guard`, `compensate`, `undo`, `where`.
 
-    `retry`: a `Retry`, for real failures. `atomic`: the body's ORM writes and the step's checkpoint commit together.
+    `retry`: a `Retry`, for real failures. `atomic`: the ORM writes of the body, and of each cleanup, commit together with the
+    step's checkpoint.
     `allow_in_atomic`: `call` may be used, coordinated, inside an open transaction.
     `coordination` (read only): what the `with_*` decorators declared, by primitive.
     """
@@ -35,6 +40,7 @@ class Step(Verdicts):
     inputs_schema: ClassVar[InputSchema] = InputSchema(owner="Step", fields=MappingProxyType({}))
     coordination: ClassVar[Mapping[str, Declaration]] = NO_COORDINATION
     declared_coordination: ClassVar[Mapping[str, Declaration]] = NO_COORDINATION
+    _used_by: ClassVar[str] = ""
     has_run: ClassVar[bool] = False
     has_guard: ClassVar[bool] = False
     has_where: ClassVar[bool] = False
@@ -53,6 +59,7 @@ class Step(Verdicts):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        check_step_attributes(cls, Step, _OWN)
         cls.declared_coordination = NO_COORDINATION
         cls.inputs_schema = schema_of(cls, cls.__name__, _RESERVED)
         for method, arguments in _METHODS.items():
@@ -69,21 +76,28 @@ class Step(Verdicts):
         """Take a declaration from a `with_*` decorator."""
         if cls is Step:
             raise DefinitionError(f"with_{declaration.primitive} goes on a subclass of Step, not on Step itself.")
+        check_in_time(cls, declaration, vars(cls).get("_used_by", ""))
         cls.declared_coordination = merged(cls.__name__, cls.declared_coordination, declaration)
         cls._settle_coordination()
 
     @classmethod
     def _settle_coordination(cls) -> None:
         cls.coordination = inherited_coordination(cls)
-        check_keys(cls.__name__, cls.coordination, cls.inputs_schema.fields)
+        check_keys(cls.__name__, cls.coordination, cls.inputs_schema.types)
 
     @classmethod
-    def bind(cls, arguments: Mapping[str, Any], context: Any) -> Self:
-        """An instance that reads these arguments, taken as they are (not validated), with nothing held for it."""
+    def bind(
+        cls, arguments: Mapping[str, Any], context: Any, unresolved: Mapping[str, Exception] | None = None
+    ) -> Self:
+        """An instance that reads these arguments, taken as they are (not validated), with nothing held for it.
+
+        An input in `unresolved` raises its error when it is read.
+        """
         instance = cls.__new__(cls)
         fields = cls.inputs_schema.fields
         instance.__dict__.update((name, value) for name, value in arguments.items() if name in fields)
         instance.__dict__.update(arguments=MappingProxyType(dict(arguments)), context=context)
+        instance.__dict__[UNRESOLVED] = unresolved or {}
         return instance
 
     @classmethod
@@ -100,7 +114,12 @@ class Step(Verdicts):
         raise NotImplementedError
 
     def guard(self) -> Any:
-        """Runs after validation and before anything is taken; may fail, skip, halt or succeed."""
+        """Runs after validation and before anything is taken: decides whether `run` follows.
+
+        It passes by returning nothing or True, or by `self.succeed()`. `self.fail(...)`, `self.skip(...)` and `self.halt(...)`,
+        or the `Failure`, `Skipped` or `Halt` returned, end the step so; such a step is neither compensated nor undone. Any
+        other answer fails the step.
+        """
 
     def where(self) -> Any:
         """False: the step is skipped, takes nothing. Reads the inputs like any method; a `where=` on `step(...)` wins over it."""
@@ -122,6 +141,12 @@ _METHODS: Mapping[str, tuple[str, ...]] = {
     "where": (),
     "compensate": ("error",),
     "undo": ("result",),
+}
+
+# Names of a Step that are neither options nor hooks.
+_OWN = frozenset(name for name in dir(Step) if not name.startswith("_")) - STEP_OPTIONS - HOOKS | {
+    "context",
+    "arguments",
 }
 
 # `after` would be the option of `step()`, never the input.
@@ -176,6 +201,6 @@ def _check_attributes(cls: type[Step]) -> None:
             f"{name} defines __init__, which is never called; declare inputs with Input(...) instead."
         )
     if cls.retry is not None and not isinstance(cls.retry, Retry):
-        raise DefinitionError(f"{name}.retry = {cls.retry!r}: must be a Retry, as in Retry(max_attempts=3).")
+        raise DefinitionError(f"{name}.retry = {shown(cls.retry)}: must be a Retry, as in Retry(max_attempts=3).")
     if not isinstance(cls.atomic, bool):
-        raise DefinitionError(f"{name}.atomic = {cls.atomic!r}: must be True or False.")
+        raise DefinitionError(f"{name}.atomic = {shown(cls.atomic)}: must be True or False.")

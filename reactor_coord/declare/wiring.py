@@ -9,14 +9,14 @@ from typing import Any
 from reactor_coord.declare.coordination import Declaration, has_callable_key, names_read
 from reactor_coord.declare.inline import NOTHING, SUBJECTS, Body, body_of, own_arguments
 from reactor_coord.declare.inputs import Input, InputSchema
-from reactor_coord.declare.nodes import StepNode
+from reactor_coord.declare.nodes import OPTIONS, StepNode
 from reactor_coord.declare.references import Constant, InputRef, Reference
+from reactor_coord.declare.shown import shown
 from reactor_coord.declare.suggest import closest, did_you_mean
 from reactor_coord.errors import DefinitionError
 
 # Options of one word that an author may try on another: told apart from misspelt inputs.
-_MAP_OPTIONS = frozenset({"over", "batch_size", "concurrency", "fail_fast", "collect", "undo_all"})
-_OPTIONS = _MAP_OPTIONS | {"retry", "atomic", "detach", "correlation_id", "payload", "timeout"}
+_OPTIONS = frozenset({"atomic"}).union(*OPTIONS.values())
 
 
 def wire_class(
@@ -108,7 +108,7 @@ def _check_read(
     for name in found:
         if name not in read:
             function = node.bodies["run"].name
-            raise DefinitionError(f"{place}: {function} has no parameter {name!r}.{_offer(name, named)}")
+            raise DefinitionError(f"{place}: {function} has no parameter {name!r}.{_offer(name, named, node)}")
 
 
 def wire_where(
@@ -119,7 +119,7 @@ def wire_where(
         return frozenset(), {}
     if not callable(node.where) or isinstance(node.where, Reference):
         raise DefinitionError(
-            f"{place}: where={node.where!r} has its value while the class is being built; "
+            f"{place}: where={shown(node.where)} has its value while the class is being built; "
             "write a function of the step's arguments, as in where=lambda amount: amount > 0."
         )
     body = _where_body(place, node)
@@ -142,7 +142,13 @@ def wire_where(
 
 def _where_body(place: str, node: StepNode) -> Body:
     where = node.where
-    return body_of(f"{place}: where", where if not inspect.isclass(where) else _refuse_class(place, where))
+    body = body_of(f"{place}: where", where if not inspect.isclass(where) else _refuse_class(place, where))
+    if body.takes_context:
+        raise DefinitionError(
+            f"{place}: where gets the step's arguments and no context. What needs the context goes into a guard, or into a "
+            f"method where(self) of the step's class."
+        )
+    return body
 
 
 def _refuse_class(place: str, where: type[Any]) -> Any:
@@ -190,14 +196,20 @@ def check_node(place: str, option: str, node: StepNode, cls: type[Any]) -> None:
 def _unknown(place: str, node: StepNode, name: str, schema: InputSchema) -> DefinitionError:
     target = getattr(node.target, "__name__", None)
     if target is None:
-        return DefinitionError(f"{place}: {node.word} takes no argument {name!r} unless where= reads it.")
+        meant = closest(name, _options_of(node))
+        return DefinitionError(f"{place}: {node.word} takes no argument {name!r} unless where= reads it.{meant}")
     if name in _OPTIONS:
         hint = (
             f"declare it on {target} instead" if name in ("retry", "atomic") else "it belongs to another kind of step"
         )
         return DefinitionError(f"{place}: {node.word} has no option {name!r}, and {target} no such input; {hint}.")
-    return DefinitionError(f"{place}: {target} has no input {name!r}.{_offer(name, schema.fields)}")
+    return DefinitionError(f"{place}: {target} has no input {name!r}.{_offer(name, schema.fields, node)}")
 
 
-def _offer(name: str, known: Iterable[str]) -> str:
-    return did_you_mean(name, known) or " It takes none."
+def _options_of(node: StepNode) -> frozenset[str]:
+    return OPTIONS[node.word] | {"atomic"} if node.is_inline else OPTIONS[node.word]
+
+
+def _offer(name: str, known: Iterable[str], node: StepNode) -> str:
+    """What a keyword that is neither an argument nor an option was meant to be; else the arguments there are."""
+    return closest(name, {*known, *_options_of(node)}) or did_you_mean(name, known) or " It takes none."

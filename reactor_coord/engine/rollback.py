@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reactor_coord.engine.states import StepStatus
+from reactor_coord.engine.step_transitions import OPEN
 
 
 class Cleanup(StrEnum):
@@ -23,7 +24,7 @@ class Cleanup(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepState:
-    """What the order depends on. `began`: the failing body had begun; `is_nested`: its work is a child execution's."""
+    """What the order depends on. `began`: a body of it has begun, or may have; `is_nested`: its work is a child execution's."""
 
     name: str
     status: StepStatus
@@ -41,7 +42,10 @@ UNFINISHED = frozenset(
 def rollback_order(states: Iterable[StepState]) -> list[tuple[str, Cleanup]]:
     """Return what is still to be cleaned up: the failing step first, then completed steps, newest first."""
     states = list(states)
-    first = [(s.name, _cleanup_of_unfinished(s)) for s in states if _needs_cleanup(s)]
+    unfinished = sorted(
+        (s for s in states if _needs_cleanup(s)), key=lambda s: s.is_nested
+    )  # what failed before what waits
+    first = [(s.name, _cleanup_of_unfinished(s)) for s in unfinished]
     done = [s for s in states if s.status == StepStatus.SUCCEEDED]
     done.sort(key=lambda s: s.completion_order or 0, reverse=True)
     return first + [(s.name, Cleanup.DESCEND if s.is_nested else Cleanup.UNDO) for s in done]
@@ -50,7 +54,7 @@ def rollback_order(states: Iterable[StepState]) -> list[tuple[str, Cleanup]]:
 def _needs_cleanup(state: StepState) -> bool:
     if state.is_nested:
         return state.status in UNFINISHED
-    return state.began and not state.is_reported and state.status in {StepStatus.FAILED, StepStatus.RETRYING}
+    return state.began and not state.is_reported and state.status in {*OPEN, StepStatus.FAILED}
 
 
 def _cleanup_of_unfinished(state: StepState) -> Cleanup:

@@ -9,28 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from reactor_coord.declare.retry import Retry
+from reactor_coord.declare.retry import NEVER_RETRIED, Retry
+from reactor_coord.engine import undone_work
 from reactor_coord.engine.delays import retry_delay
 from reactor_coord.engine.states import StepStatus
-from reactor_coord.errors import (
-    CoordinationKeyError,
-    DefinitionError,
-    HandOffRefused,
-    InputValidationError,
-    ReactorFailed,
-    WorkerLost,
-)
 from reactor_coord.results import Failure, Halt, Result, Skipped, Success
-
-NEVER_RETRIED = (
-    InputValidationError,
-    CoordinationKeyError,
-    DefinitionError,
-    HandOffRefused,
-    ReactorFailed,
-    WorkerLost,
-)
-"""A second attempt meets the same thing. Contention of the step itself never comes here: it has not begun its body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +26,32 @@ class Settlement:
     error: BaseException | str | None = None
     began: bool = True
     halts: bool = False
+    contained: bool = False
+    """It failed, and its execution goes on."""
     retryable: bool = True
     retry_in: float | None = None
 
 
 def as_result(returned: object) -> Result:
-    """Return what a body returned as a result: a plain value is a success."""
-    if isinstance(returned, (Success, Failure, Skipped, Halt)):
-        return returned
-    return Success(returned)
+    """Return what a body returned, or decided, as a result: a plain value is a success, work still to be done a failure."""
+    result = returned if isinstance(returned, (Success, Failure, Skipped, Halt)) else Success(returned)
+    undone = undone_work.failure_of(result.value) if isinstance(result, Success) else None
+    return undone or result
 
 
 def settle(result: Result, *, began: bool, retry: Retry | None, attempts: int, chance: float) -> Settlement:
     """Decide from one attempt's result.
 
-    `attempts` counts the attempts so far, this one included, lost workers too; `chance` is uniform in 0..1.
+    `attempts` counts the attempts so far, this one included, lost workers too; `chance` is uniform in 0..1. A halt before the
+    body began (a guard's) leaves a skipped step: an operator's undo of the halted execution has nothing of it to take back.
     """
     if isinstance(result, Success):
         return Settlement(StepStatus.SUCCEEDED, value=result.value, began=began)
     if isinstance(result, Skipped):
         return Settlement(StepStatus.SKIPPED, value=result.value, reason=result.reason or "", began=began)
     if isinstance(result, Halt):
-        return Settlement(StepStatus.SUCCEEDED, value=result.value, reason=result.reason or "", began=began, halts=True)
+        status = StepStatus.SUCCEEDED if began else StepStatus.SKIPPED
+        return Settlement(status, value=result.value, reason=result.reason or "", began=began, halts=True)
     if began and retry is not None and attempts < retry.max_attempts and _is_retryable(result, retry):
         delay = retry_delay(retry, attempts, chance)
         return Settlement(StepStatus.RETRYING, error=result.error, retry_in=delay)
@@ -72,10 +59,7 @@ def settle(result: Result, *, began: bool, retry: Retry | None, attempts: int, c
 
 
 def _is_retryable(failure: Failure, retry: Retry) -> bool:
-    error = failure.error
-    if not failure.retryable or isinstance(error, NEVER_RETRIED):
-        return False
-    return isinstance(error, retry.on) if isinstance(error, BaseException) else True
+    return failure.retryable and not isinstance(failure.error, NEVER_RETRIED) and retry.covers(failure.error)
 
 
 def losses_allowed(retry: Retry | None, floor: int) -> int:

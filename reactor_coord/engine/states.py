@@ -20,6 +20,7 @@ class ExecutionStatus(StrEnum):
     HALTED = "halted"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    REVERTED = "reverted"
     ABORTED = "aborted"
     NEEDS_DEFINITION = "needs_definition"
 
@@ -71,13 +72,17 @@ class EventKind(StrEnum):
     LOST = "lock_lost"
     PARKED = "parked"
     DEADLOCK = "deadlock"
+    STEP_STARTED = "step_started"
     STEP_SUCCEEDED = "step_succeeded"
     STEP_SKIPPED = "step_skipped"
     STEP_FAILED = "step_failed"
     STEP_HALTED = "step_halted"
+    STEP_CANCELLED = "step_cancelled"
     RETRYING = "retrying"
     WORKER_LOST = "worker_lost"
+    COMPENSATION_STARTED = "compensation_started"
     COMPENSATED = "compensated"
+    UNDO_STARTED = "undo_started"
     UNDONE = "undone"
     UNDO_FAILED = "undo_failed"
     ROLLING_BACK = "rolling_back"
@@ -86,9 +91,13 @@ class EventKind(StrEnum):
     FAILED = "failed"
     CANCEL_REQUESTED = "cancel_requested"
     CANCELLED = "cancelled"
+    REVERTED = "reverted"
     ABORTED = "aborted"
+    NEEDS_DEFINITION = "needs_definition"
+    HANDED_OVER = "handed_over"
     OPERATOR = "operator"
     PROGRESS = "progress"
+    RAN_REACTOR = "ran_reactor"
 
 
 TERMINAL = frozenset(
@@ -97,10 +106,17 @@ TERMINAL = frozenset(
         ExecutionStatus.HALTED,
         ExecutionStatus.FAILED,
         ExecutionStatus.CANCELLED,
+        ExecutionStatus.REVERTED,
         ExecutionStatus.ABORTED,
     }
 )
 """Over: no message, wake or sweep moves it again; only an operator's verb does."""
+
+ROLLED_BACK = frozenset({ExecutionStatus.FAILED, ExecutionStatus.CANCELLED, ExecutionStatus.REVERTED})
+"""Over, and rolled back: nothing of it stands but what its failure lists, or a cancellation as it stands has left."""
+
+UNSUCCESSFUL = ROLLED_BACK | {ExecutionStatus.ABORTED}
+"""Over, without a value for what waits for it."""
 
 WAITING = frozenset({ExecutionStatus.READY, ExecutionStatus.PARKED})
 """May be claimed by whoever comes with a message."""

@@ -21,7 +21,8 @@ try:
 except ImportError:  # an extra: everything is printed all the same
     HAS_RICH = False
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What moves a cursor, begins a line, or turns the direction of what follows."""
 
 _STYLES = {
     "completed": "green",
@@ -42,9 +43,11 @@ _STYLES = {
     "rolling_back": "yellow",
     "compensated": "yellow",
     "undone": "yellow",
+    "reverted": "yellow",
     "failed": "red",
     "step_failed": "red",
     "aborted": "red",
+    "needs_definition": "yellow",
     "undo_failed": "red",
     "lock_lost": "red",
     "worker_lost": "red",
@@ -54,7 +57,7 @@ _STYLES = {
 def printable(value: Any) -> str:
     """A value as text that moves no cursor and changes no colour."""
     text = "" if value is None else str(value)
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+    return _CONTROLS.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
 
 
 class Console:

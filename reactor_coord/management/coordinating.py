@@ -78,6 +78,7 @@ def _lines(key: str, options: Mapping[str, Any]) -> Iterator[Found]:
     line = views.line(key)
     if line is not None:
         failed = f", first failed {line.first_failed}" if line.first_failed else ""
+        failed += f", failed until {line.failed_until:%Y-%m-%d %H:%M:%S %Z}" if line.failed_until else ""
         yield Found(
             f"ordered line {key}: {line.waiting} in line, next is {line.next}, last completed {line.last_completed}{failed}, "
             f"epoch {line.epoch}",

@@ -42,6 +42,7 @@ class Migration(migrations.Migration):
                             ("halted", "halted"),
                             ("failed", "failed"),
                             ("cancelled", "cancelled"),
+                            ("reverted", "reverted"),
                             ("aborted", "aborted"),
                             ("needs_definition", "needs definition"),
                         ],
@@ -64,13 +65,31 @@ class Migration(migrations.Migration):
                 ("idempotency_key", models.CharField(blank=True, max_length=255, null=True)),
                 ("queue", models.CharField(blank=True, default="", max_length=255)),
                 ("tags", models.JSONField(blank=True, default=dict)),
+                ("trace_context", models.JSONField(blank=True, default=dict, help_text="Of what started it, W3C.")),
                 ("lease_token", models.CharField(blank=True, default="", max_length=64)),
                 ("lease_expires_at", models.DateTimeField(blank=True, null=True)),
                 ("worker", models.CharField(blank=True, default="", help_text="Who claimed it last.", max_length=255)),
                 ("workers_lost", models.IntegerField(default=0, help_text="Deaths not yet attributed to a step.")),
+                (
+                    "current_step",
+                    models.CharField(
+                        blank=True,
+                        default="",
+                        help_text="`execution id/step` that the process with the lease may be in.",
+                        max_length=300,
+                    ),
+                ),
+                (
+                    "keys",
+                    models.JSONField(blank=True, default=dict, help_text="Keys its reactor asked for, by primitive."),
+                ),
                 ("wake_requested", models.BooleanField(default=False)),
                 ("cancel_requested", models.BooleanField(default=False)),
                 ("cancel_reason", models.TextField(blank=True, default="")),
+                (
+                    "cancel_as_it_stands",
+                    models.BooleanField(default=False, help_text="Cancelled, or to be, with nothing undone."),
+                ),
                 (
                     "resume_at",
                     models.DateTimeField(blank=True, help_text="When the sweep looks, if nothing else did.", null=True),
@@ -142,6 +161,15 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("step", models.CharField(max_length=255)),
+                (
+                    "first_name",
+                    models.CharField(
+                        blank=True,
+                        default="",
+                        help_text="The name under which it first ran, if it was renamed since.",
+                        max_length=255,
+                    ),
+                ),
                 ("kind", models.CharField(blank=True, default="step", max_length=20)),
                 (
                     "status",
@@ -175,6 +203,20 @@ class Migration(migrations.Migration):
                 ("completion_order", models.IntegerField(blank=True, null=True)),
                 ("rollback_failure", models.JSONField(blank=True, null=True)),
                 ("coordination", models.JSONField(blank=True, default=list)),
+                (
+                    "keys",
+                    models.JSONField(
+                        blank=True, default=dict, help_text="Keys it asked for when it began, by primitive."
+                    ),
+                ),
+                (
+                    "source_cursor",
+                    models.JSONField(
+                        blank=True,
+                        help_text="Of a map: how many elements it has written, and where its source goes on.",
+                        null=True,
+                    ),
+                ),
                 ("started_at", models.DateTimeField(blank=True, null=True)),
                 ("finished_at", models.DateTimeField(blank=True, null=True)),
                 (
@@ -210,13 +252,17 @@ class Migration(migrations.Migration):
                             ("lock_lost", "lock lost"),
                             ("parked", "parked"),
                             ("deadlock", "deadlock"),
+                            ("step_started", "step started"),
                             ("step_succeeded", "step succeeded"),
                             ("step_skipped", "step skipped"),
                             ("step_failed", "step failed"),
                             ("step_halted", "step halted"),
+                            ("step_cancelled", "step cancelled"),
                             ("retrying", "retrying"),
                             ("worker_lost", "worker lost"),
+                            ("compensation_started", "compensation started"),
                             ("compensated", "compensated"),
+                            ("undo_started", "undo started"),
                             ("undone", "undone"),
                             ("undo_failed", "undo failed"),
                             ("rolling_back", "rolling back"),
@@ -225,9 +271,13 @@ class Migration(migrations.Migration):
                             ("failed", "failed"),
                             ("cancel_requested", "cancel requested"),
                             ("cancelled", "cancelled"),
+                            ("reverted", "reverted"),
                             ("aborted", "aborted"),
+                            ("needs_definition", "needs definition"),
+                            ("handed_over", "handed over"),
                             ("operator", "operator"),
                             ("progress", "progress"),
+                            ("ran_reactor", "ran reactor"),
                         ],
                         max_length=30,
                     ),
@@ -282,7 +332,9 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="execution",
             index=models.Index(
-                condition=models.Q(("status__in", ["aborted", "cancelled", "completed", "failed", "halted"])),
+                condition=models.Q(
+                    ("status__in", ["aborted", "cancelled", "completed", "failed", "halted", "reverted"])
+                ),
                 fields=["finished_at"],
                 name="rc_execution_finished",
             ),
@@ -311,6 +363,7 @@ class Migration(migrations.Migration):
                             "halted",
                             "failed",
                             "cancelled",
+                            "reverted",
                             "aborted",
                             "needs_definition",
                         ],

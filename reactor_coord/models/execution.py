@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from django.db import models
 from django.db.models import Q
 
+from reactor_coord.engine.records import Failure, ParkedHold, Wait, holds_of
 from reactor_coord.engine.states import LEASED, TERMINAL, WAITING, ExecutionStatus, Mode, ParkKind, is_terminal
 from reactor_coord.models.choices import choices, one_of, values
 from reactor_coord.storage.ids import uuid7
@@ -43,14 +44,23 @@ class Execution(models.Model):
     idempotency_key = models.CharField(max_length=255, null=True, blank=True)
     queue = models.CharField(max_length=255, blank=True, default="")
     tags = models.JSONField(default=dict, blank=True)
+    trace_context = models.JSONField(default=dict, blank=True, help_text="Of what started it, W3C.")
 
     lease_token = models.CharField(max_length=64, blank=True, default="")
     lease_expires_at = models.DateTimeField(null=True, blank=True)
     worker = models.CharField(max_length=255, blank=True, default="", help_text="Who claimed it last.")
     workers_lost = models.IntegerField(default=0, help_text="Deaths not yet attributed to a step.")
+    current_step = models.CharField(
+        max_length=300,
+        blank=True,
+        default="",
+        help_text="`execution id/step` that the process with the lease may be in.",
+    )
+    keys = models.JSONField(default=dict, blank=True, help_text="Keys its reactor asked for, by primitive.")
     wake_requested = models.BooleanField(default=False)
     cancel_requested = models.BooleanField(default=False)
     cancel_reason = models.TextField(blank=True, default="")
+    cancel_as_it_stands = models.BooleanField(default=False, help_text="Cancelled, or to be, with nothing undone.")
 
     resume_at = models.DateTimeField(null=True, blank=True, help_text="When the sweep looks, if nothing else did.")
     looks = models.IntegerField(default=0, help_text="Messages the sweep sent without effect.")
@@ -124,6 +134,26 @@ class Execution(models.Model):
         return is_terminal(self.status)
 
     @property
+    def why_failed(self) -> Failure | None:
+        """Why it failed, or is rolling back; None of one that did not fail."""
+        return Failure.from_json(self.failure) if self.failure else None
+
+    @property
+    def waits_on(self) -> Wait | None:
+        """What it waits on while it is parked or paused, as it was recorded at its last look."""
+        return Wait.from_json(self.waiting_on) if self.waiting_on else None
+
+    @property
+    def parked_holds(self) -> tuple[ParkedHold, ...]:
+        """What it keeps while it is parked, or until a worker takes it up."""
+        return holds_of(self.holds_kept)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a process has worked on it: one did and wrote so, or one died before it could."""
+        return self.started_at is not None or self.workers_lost > 0
+
+    @property
     def has_turned_back(self) -> bool:
         """Whether its way forward has ended in a failure, a cancellation or an undo: taken up again, it rolls back on."""
         return self.failure is not None or self.cancel_requested or bool(self.cancel_reason)
@@ -140,9 +170,13 @@ class Execution(models.Model):
         """Undo what it did, or only what an earlier rollback could not."""
         return self._act(verbs().undo(self))
 
-    def cancel(self, reason: str = "") -> Any:
-        """Stop it and roll it back."""
-        return self._act(verbs().cancel(self, reason=reason))
+    def close(self, reason: str) -> Any:
+        """Count its incomplete rollback as dealt with by hand: what is left undone is not tried again, and it may be retried."""
+        return self._act(verbs().close(self, reason=reason))
+
+    def cancel(self, reason: str = "", *, rollback: bool = True) -> Any:
+        """Stop it and roll it back; with `rollback=False` what it did stands."""
+        return self._act(verbs().cancel(self, reason=reason, rollback=rollback))
 
     def _act(self, answer: Any) -> Any:
         self.refresh_from_db()

@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from reactor_coord.engine import events
+from reactor_coord.engine.event_fields import fields_of
+from reactor_coord.engine.events import Event
 from reactor_coord.engine.states import EventKind
 from reactor_coord.signals import SIGNALS
 
@@ -21,70 +24,105 @@ logger = logging.getLogger("reactor_coord")
 _NEEDS_QUOTES = re.compile(r'[\s"=\\\x00-\x1f\x7f]')
 _LONGEST_VALUE = 500
 
+ALWAYS = "attempt"
+"""The field that every event that has it shows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """How an event is named and how loud it is; `details` are the entries of its data that go into the line."""
+    """How an event is named and how loud it is; `details` are the fields of it that go into the line."""
 
-    event: str
-    level: int = logging.INFO
+    event: type[Event]
+    name: str
+    level: int
     details: tuple[str, ...] = ()
 
-
-LINES: Mapping[EventKind, Line] = {
-    EventKind.STARTED: Line("execution.started", logging.DEBUG),
-    EventKind.WOKEN: Line("execution.woken", details=("park_kind",)),
-    EventKind.ACQUIRED: Line("hold.acquired", logging.DEBUG, ("fence",)),
-    EventKind.ADOPTED: Line("hold.adopted", details=("fence",)),
-    EventKind.GRANTED: Line("hold.granted", details=("fence",)),
-    EventKind.REFUSED: Line("hold.refused", details=("place",)),
-    EventKind.RELEASED: Line("hold.released", logging.DEBUG, ("fence",)),
-    EventKind.LOST: Line("hold.lost", logging.WARNING),
-    EventKind.PARKED: Line("step.parked", details=("park_kind", "place", "until")),
-    EventKind.DEADLOCK: Line("deadlock.found", logging.WARNING, ("victim", "cycle")),
-    EventKind.STEP_SUCCEEDED: Line("step.succeeded", logging.DEBUG),
-    EventKind.STEP_SKIPPED: Line("step.skipped", details=("reason",)),
-    EventKind.STEP_FAILED: Line("step.failed", logging.WARNING, ("error_type",)),
-    EventKind.STEP_HALTED: Line("step.halted", details=("reason",)),
-    EventKind.RETRYING: Line("step.retrying", details=("delay", "error_type")),
-    EventKind.WORKER_LOST: Line("worker.lost", logging.WARNING, ("worker",)),
-    EventKind.COMPENSATED: Line("step.compensated"),
-    EventKind.UNDONE: Line("step.undone"),
-    EventKind.UNDO_FAILED: Line("step.undo_failed", logging.WARNING, ("reason",)),
-    EventKind.ROLLING_BACK: Line("execution.rolling_back", logging.WARNING),
-    EventKind.COMPLETED: Line("execution.completed"),
-    EventKind.HALTED: Line("execution.halted", details=("reason",)),
-    EventKind.FAILED: Line("execution.failed", logging.WARNING, ("error_type",)),
-    EventKind.CANCEL_REQUESTED: Line("execution.cancel_requested", details=("actor",)),
-    EventKind.CANCELLED: Line("execution.cancelled", details=("reason",)),
-    EventKind.ABORTED: Line("execution.aborted", logging.WARNING, ("worker",)),
-    EventKind.OPERATOR: Line("operator.acted", details=("verb", "actor")),
-    EventKind.PROGRESS: Line("step.progress", logging.DEBUG, ("done", "total")),
-}
+    def __post_init__(self) -> None:
+        """Refuse a detail that the event does not have: it would be missing from every line, and nothing would say so."""
+        known = {each.name for each in fields_of(self.event)}
+        unknown = [name for name in self.details if name not in known]
+        if unknown:
+            raise TypeError(
+                f"{self.event.__name__} has no field {', '.join(unknown)}; it has {', '.join(sorted(known))}"
+            )
 
 
-def write(kind: str, **event: Any) -> None:
-    """Receiver of every signal: writes its line if the logger's level lets it."""
-    line = LINES[EventKind(kind)]
+def _debug(event: type[Event], name: str, *details: str) -> Line:
+    return Line(event, name, logging.DEBUG, details)
+
+
+def _info(event: type[Event], name: str, *details: str) -> Line:
+    return Line(event, name, logging.INFO, details)
+
+
+def _warning(event: type[Event], name: str, *details: str) -> Line:
+    return Line(event, name, logging.WARNING, details)
+
+
+_LINES = (
+    _debug(events.ExecutionStarted, "execution.started", "worker", "index"),
+    _info(events.ExecutionParked, "step.parked", "park_kind", "place", "until"),
+    _info(events.ExecutionWoken, "execution.woken", "park_kind", "parked_seconds"),
+    _warning(events.ExecutionRollingBack, "execution.rolling_back", "reason"),
+    _info(events.ExecutionCompleted, "execution.completed"),
+    _info(events.ExecutionHalted, "execution.halted", "reason"),
+    _warning(events.ExecutionFailed, "execution.failed", "failed_step", "error_type", "reason"),
+    _info(events.ExecutionCancelRequested, "execution.cancel_requested", "actor", "reason"),
+    _info(events.ExecutionCancelled, "execution.cancelled", "reason"),
+    _info(events.ExecutionReverted, "execution.reverted", "reason"),
+    _warning(events.ExecutionAborted, "execution.aborted", "worker", "reason"),
+    _warning(events.ExecutionNeedsDefinition, "execution.needs_definition", "reason"),
+    _info(events.ExecutionHandedOver, "execution.handed_over"),
+    _warning(events.WorkerLost, "worker.lost", "worker", "reason", "deaths", "total", "cleanup"),
+    _info(events.OperatorActed, "operator.acted", "verb", "actor", "reason", "retried_as", "owner"),
+    _debug(events.HoldAcquired, "hold.acquired", "fence", "position"),
+    _info(events.HoldAdopted, "hold.adopted", "fence", "position"),
+    _info(events.HoldGranted, "hold.granted", "fence"),
+    _info(events.HoldRefused, "hold.refused", "place", "retry_after_seconds", "bucket"),
+    _debug(events.HoldReleased, "hold.released", "fence"),
+    _warning(events.HoldLost, "hold.lost", "on_lost"),
+    _warning(events.DeadlockFound, "deadlock.found", "victim", "cycle"),
+    _debug(events.StepStarted, "step.started"),
+    _debug(events.StepSucceeded, "step.succeeded"),
+    _info(events.StepSkipped, "step.skipped", "reason"),
+    _warning(events.StepFailed, "step.failed", "error_type"),
+    _info(events.StepHalted, "step.halted", "reason"),
+    _info(events.StepCancelled, "step.cancelled", "reason"),
+    _info(events.StepRetrying, "step.retrying", "retry_in_seconds", "error_type"),
+    _debug(events.CompensationStarted, "step.compensation_started"),
+    _info(events.StepCompensated, "step.compensated", "seconds"),
+    _debug(events.UndoStarted, "step.undo_started"),
+    _info(events.StepUndone, "step.undone", "seconds"),
+    _warning(events.StepUndoFailed, "step.undo_failed", "reason", "error_type"),
+    _debug(events.StepProgress, "step.progress", "done", "total"),
+    _info(events.StepRanReactor, "step.ran_reactor", "ran", "ran_id"),
+)
+
+LINES: Mapping[EventKind, Line] = {line.event.kind: line for line in _LINES}
+
+
+def write(event: Event, *, reactor: str, execution: str) -> None:
+    """Write the event's line if the logger's level lets it."""
+    line = LINES[event.kind]
     if not logger.isEnabledFor(line.level):
         return
-    pairs = _pairs(line, event)
+    pairs = _pairs(line, event, reactor, execution)
     text = " ".join(f"{name}={_quoted(value)}" for name, value in pairs.items())
     logger.log(line.level, "%s", text, extra={"event": pairs["event"], "reactor_coord": pairs})
 
 
-def _pairs(line: Line, event: Mapping[str, Any]) -> dict[str, Any]:
-    data = event.get("data") or {}
+def _pairs(line: Line, event: Event, reactor: str, execution: str) -> dict[str, Any]:
+    step, primitive, key = event.subject
+    data = event.data()
     found = {
-        "event": f"reactor_coord.{line.event}",
-        "reactor": event.get("reactor"),
-        "step": event.get("step"),
-        "primitive": event.get("primitive"),
-        "key": event.get("key"),
-        "holder": event.get("holder"),
-        "attempt": data.get("attempt"),
-        **{name: data.get(name) for name in line.details},
-        "execution": event.get("execution"),
+        "event": f"reactor_coord.{line.name}",
+        "reactor": reactor,
+        "step": step,
+        "primitive": primitive,
+        "key": key,
+        "holder": event.holder,
+        **{name: data.get(name) for name in (ALWAYS, *line.details)},
+        "execution": execution,
     }
     return {name: value for name, value in found.items() if value not in (None, "")}
 
@@ -105,8 +143,8 @@ def connect() -> None:
         signal.connect(_receive, dispatch_uid=f"reactor_coord.observe.logs.{kind.value}")
 
 
-def _receive(sender: object, *, kind: str, **event: Any) -> None:
-    write(kind, **event)
+def _receive(sender: object, *, event: Event, reactor: str, execution: str, **_: Any) -> None:
+    write(event, reactor=reactor, execution=execution)
 
 
 connect()

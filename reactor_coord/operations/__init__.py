@@ -15,12 +15,13 @@ from reactor_coord.operations.coordinating import (
     skip_position,
 )
 from reactor_coord.operations.explaining import explain
-from reactor_coord.operations.verbs import cancel, resume, retry, start, undo
+from reactor_coord.operations.verbs import cancel, close, resume, retry, start, undo
 from reactor_coord.storage.verbs import bind_verbs
 
 __all__ = [
     "cancel",
     "clear_period",
+    "close",
     "drop_waiter",
     "explain",
     "forget_slot",

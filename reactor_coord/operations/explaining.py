@@ -22,14 +22,12 @@ def explain(execution: Execution | UUID | str) -> str:
     An execution that is over says how it ended; one that runs, in which step. Raises `Execution.DoesNotExist`.
     """
     row = Execution.objects.get(pk=execution.pk if isinstance(execution, Execution) else execution)
-    failure = details.failure_view(row.failure)
-    recorded = (row.failure or {}).get("rollback_failures") or ()
-    left = [steps.rollback_failure_view("", each) for each in recorded]
+    failure = row.why_failed
     return explaining.explain(
         summaries.summary(row),
         wait=_wait(row),
-        failure=failure,
-        rollback_failures=tuple(each for each in left if each is not None),
+        failure=details.failure_view(failure),
+        rollback_failures=details.rollback_failure_views(failure),
         running_steps=_running(row),
         now=timezone.now(),
     )

@@ -6,121 +6,182 @@ What the state does not allow is refused with `ExecutionConflict`, and changes n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from reactor_coord import conf
 from reactor_coord.declare import registry
-from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode, StepStatus, is_terminal
-from reactor_coord.errors import ExecutionConflict
+from reactor_coord.engine import transitions
+from reactor_coord.engine.events import (
+    Event,
+    ExecutionCancelled,
+    ExecutionCancelRequested,
+    ExecutionRollingBack,
+    OperatorActed,
+)
+from reactor_coord.engine.records import Failure
+from reactor_coord.engine.states import ROLLED_BACK, ExecutionStatus, StepStatus, is_terminal
+from reactor_coord.engine.transitions import Move, Transition
+from reactor_coord.errors import ExecutionConflict, InputValidationError, UnknownReactor
 from reactor_coord.models import Execution, TraceEvent
-from reactor_coord.runtime import events, finish, pausing, units
+from reactor_coord.runtime import finish, pausing, stopping, units
 from reactor_coord.runtime.dispatch import send
 from reactor_coord.runtime.outcome import ExecutionHandle
-from reactor_coord.storage import clock, codec, elements, pauses, store
-
-UNDOABLE = frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.HALTED, ExecutionStatus.ABORTED})
-RESUMABLE = frozenset({ExecutionStatus.ABORTED, ExecutionStatus.NEEDS_DEFINITION})
-IDLE = frozenset(
-    {ExecutionStatus.READY, ExecutionStatus.PARKED, ExecutionStatus.PAUSED, ExecutionStatus.NEEDS_DEFINITION}
-)
+from reactor_coord.storage import clock, codec, elements, journal, pauses, store
 
 
-def start(name: str, inputs: Mapping[str, Any], *, background: bool = True, **options: Any) -> Any:
-    """Start a reactor by name: an `ExecutionHandle` in the background, an `Outcome` here.
+def start(
+    name: str,
+    inputs: Mapping[str, Any],
+    *,
+    background: bool = True,
+    queues: Collection[str] | None = None,
+    **options: Any,
+) -> Any:
+    """Start a reactor that the code has, by its name: an `ExecutionHandle` in the background, an `Outcome` here.
 
-    Raises `UnknownReactor`, `InputValidationError`, `NotRunnable`.
+    `queues`: what may be asked for beside the reactor's own queue; None: any. Raises `UnknownReactor`, `InputValidationError`
+    (of a queue that is not open, too), `NotRunnable`.
     """
-    prepared = registry.lookup(name).cls.options(**options)
+    definition = registry.registered(name)
+    queue = options.get("queue")
+    if queues is not None and queue and queue not in {definition.queue, *queues}:
+        problem = "is not open to requests: leave it out, or have REACTOR_COORD['API_QUEUES'] name it"
+        raise InputValidationError(f"The queue {queue!r} {problem}.", fields={"queue": [problem]})
+    prepared = definition.cls.options(**options)
     return prepared.enqueue(**inputs) if background else prepared.run(**inputs)
 
 
-def cancel(execution: Execution, *, reason: str = "", actor: str = "") -> None:
-    """End it; what was done is undone, under its locks, in a worker. A running one ends at its next step boundary."""
+def cancel(execution: Execution, *, reason: str = "", actor: str = "", rollback: bool = True) -> None:
+    """End it; what was done is undone, under its locks, in a worker. A running one ends at its next step boundary.
+
+    With `rollback=False` what it did stands, its open steps are closed, and what it handed off ends as it stands, too.
+    """
     row = _root(execution, "cancel")
     if is_terminal(row.status) or row.status == ExecutionStatus.ROLLING_BACK:
         raise _conflict(row, "be cancelled")
-    note = _note(row, EventKind.CANCEL_REQUESTED, "cancel", reason, actor)
+    if not rollback and row.parent_id is not None:
+        raise _conflict(
+            row, "be cancelled without a rollback", "its parent would fail and roll back: cancel that one so"
+        )
+    asked = ExecutionCancelRequested(reason=reason, actor=actor, as_it_stands=not rollback)
     if row.lease_token:
-        if not store.request_cancel(row.id, reason=reason, trace=[note]):
+        notes = _notes(row, asked)
+        if not store.request_cancel(row.id, reason=reason, as_it_stands=not rollback, trace=_rows(notes)):
             raise _conflict(row, "be cancelled")
-        events.publish(note, None)
+        return _publish(notes)
+    has_begun = row.workers_lost > 0 or any(run.status != StepStatus.PENDING for run in store.step_runs([row.id]))
+    if has_begun and not rollback:
+        if not stopping.stop_idle(row, reason, [asked]):  # it has been taken up since
+            cancel(_fresh(row), reason=reason, actor=actor, rollback=False)
         return
-    has_begun = any(run.status != StepStatus.PENDING for run in store.step_runs([row.id]))
-    status = ExecutionStatus.ROLLING_BACK if has_begun else ExecutionStatus.CANCELLED
-    changes: dict[str, Any] = {"status": status, "cancel_requested": True, "cancel_reason": reason, "park_kind": ""}
-    if has_begun:
-        changes |= {"resume_at": _look_at(), "mode": Mode.WORKER, "workers_lost": 0}
-    else:
-        changes |= {
-            "resume_at": None,
-            "finished_at": clock.present(),
-            "reason": reason,
-            "waiting_on": None,
-            "holds_kept": [],
-        }
-    if not store.change(row.id, expect=IDLE, changes=changes, trace=[note], as_of=row.updated_at):  # it has begun since
-        return cancel(_fresh(row), reason=reason, actor=actor)
-    events.publish(note, None)
+    if has_begun and row.status == ExecutionStatus.NEEDS_DEFINITION:
+        _refuse_without_definition(row)
+    cancelled = (
+        transitions.cancel_begun(_look_at(), reason)
+        if has_begun
+        else transitions.cancel_unbegun(clock.present(), reason)
+    )
+    follows = ExecutionRollingBack(reason=reason or "cancelled") if has_begun else ExecutionCancelled(reason=reason)
+    notes = _notes(row, asked, follows)
+    if not store.apply(row, cancelled, trace=_rows(notes), unchanged_since=row.updated_at):  # it has begun since
+        return cancel(_fresh(row), reason=reason, actor=actor, rollback=rollback)
+    _publish(notes)
     store.on_commit(lambda: _let_go(row, message=has_begun))
+
+
+def _refuse_without_definition(row: Execution) -> None:
+    """What it did can be undone by the code that has its reactor alone: a worker would set it aside again, and it never ended."""
+    try:
+        units.definition_of(row.reactor)
+    except UnknownReactor as error:
+        raise ExecutionConflict(
+            f"Execution {row.id} cannot be cancelled: what it did can be undone only by code that has its reactor ({error}). "
+            "Deploy that and resume it, or end it as it stands with cancel(rollback=False)",
+            execution_id=str(row.id),
+            status=row.status,
+            verb="be cancelled",
+        ) from error
 
 
 def _let_go(row: Execution, *, message: bool) -> None:
     """Leave the line at once, so that the next one is not kept waiting; holds kept go when nothing is undone under them."""
-    if row.waiting_on and row.waiting_on.get("keys"):
-        finish.leave_waited(row, row.waiting_on)
+    finish.leave_waited(row, row.waits_on)
     if message:
         send(str(row.id), row.queue)
     else:
-        finish.let_go_of_kept(row, row.holds_kept or [])
+        finish.let_go_of_kept(row, row.parked_holds)
         finish.leave_reserved(row)
 
 
 def undo(execution: Execution, *, reason: str = "", actor: str = "") -> None:
     """Undo what a finished execution did, newest first; after an incomplete rollback, just what stayed undone."""
     row = _root(execution, "undo")
-    is_incomplete = row.status == ExecutionStatus.FAILED and bool((row.failure or {}).get("rollback_failures"))
-    if row.status not in UNDOABLE and not is_incomplete:
+    left = row.why_failed if row.status == ExecutionStatus.FAILED else None
+    is_incomplete = left is not None and left.is_incomplete
+    if not transitions.is_possible(row.status, Move.UNDO) and not is_incomplete:
+        ended = "closed" if left is not None and left.closed_at else "complete"
         raise _conflict(
-            row, "be undone" if row.status != ExecutionStatus.FAILED else "be undone again: its rollback is complete"
+            row, "be undone" if row.status != ExecutionStatus.FAILED else f"be undone again: its rollback is {ended}"
         )
-    note = _note(row, EventKind.OPERATOR, "undo", reason, actor)
-    changes: dict[str, Any] = {
-        "status": ExecutionStatus.ROLLING_BACK,
-        "mode": Mode.WORKER,
-        "resume_at": _look_at(),
-        "finished_at": None,
-        "reason": "",
-        "workers_lost": 0,
-    }
-    if is_incomplete:
-        changes["failure"] = {**(row.failure or {}), "rollback_failures": []}
-    else:
-        changes |= {"failure": None, "cancel_reason": reason or "undone"}
+    acted = OperatorActed(verb="undo", reason=reason, actor=actor)
+    notes = _notes(row, acted, ExecutionRollingBack(reason=reason or "undone"))
+    undone = _undo_again(left) if left is not None else transitions.undo(_look_at(), reason or "undone")
     with store.atomic():
-        if not store.change(row.id, expect={ExecutionStatus(row.status)}, changes=changes, trace=[note]):
+        if not store.apply(row, undone, trace=_rows(notes)):
             raise _conflict(_fresh(row), "be undone")
         if is_incomplete:
             _reopen(row)
-    events.publish(note, None)
+    _publish(notes)
     store.on_commit(lambda: send(str(row.id), row.queue))
+
+
+def _undo_again(failure: Failure) -> Transition:
+    return transitions.undo_again(_look_at(), replace(failure, rollback_failures=()))
 
 
 def _reopen(row: Execution) -> None:
     """Have what stayed undone tried again, in the units of the tree too: its rollback takes those up."""
-    for unit in elements.left_undone(row.id):
-        changes = {
-            "status": ExecutionStatus.ROLLING_BACK,
-            "resume_at": _look_at(),
-            "finished_at": None,
-            "reason": "",
-            "workers_lost": 0,
-            "failure": {**(unit.failure or {}), "rollback_failures": []},
-        }
-        if store.change(unit.id, expect={ExecutionStatus.FAILED}, changes=changes, as_of=unit.updated_at):
+    for unit, failure in elements.left_undone(row.id):
+        if store.apply(unit, _undo_again(failure), unchanged_since=unit.updated_at):
             _reopen(unit)
     store.reopen_undos(row.id)
+
+
+def close(execution: Execution, *, reason: str, actor: str = "") -> None:
+    """Count an incomplete rollback as dealt with by hand: what it left undone stays listed, and is not tried again.
+
+    Afterwards the execution can be retried. Raises `ExecutionConflict` where no rollback is incomplete, and without a reason.
+    """
+    row = _root(execution, "be closed")
+    failure = row.why_failed if row.status == ExecutionStatus.FAILED else None
+    if failure is None or not failure.is_incomplete:
+        raise _conflict(row, "be closed: no rollback of it is incomplete")
+    if not reason.strip():
+        raise ExecutionConflict(
+            f"Execution {row.id} is closed with a reason: say what became of what its rollback left",
+            execution_id=str(row.id),
+            status=row.status,
+            verb="be closed",
+        )
+    note = journal.note(row, OperatorActed(verb="close", reason=reason, actor=actor))
+    with store.atomic():
+        if not _close(row, failure, reason, actor, trace=[journal.row(note)]):
+            raise _conflict(_fresh(row), "be closed")
+    journal.publish(note)
+
+
+def _close(row: Execution, failure: Failure, reason: str, actor: str, trace: list[TraceEvent]) -> bool:
+    """Close the rollback of a row and of the units of its tree that were rolled back with it."""
+    closed = replace(failure, closed_at=clock.present().timestamp(), closed_by=actor, closed_because=reason)
+    units_left = elements.left_undone(row.id)
+    transition = transitions.close_rollback(closed, f"rollback closed by hand: {reason}")
+    if not store.apply(row, transition, trace=trace, unchanged_since=row.updated_at):
+        return False
+    store.close_undos(row.id)
+    for unit, left in units_left:
+        _close(unit, left, reason, actor, trace=[])
+    return True
 
 
 def resume(
@@ -133,20 +194,14 @@ def resume(
     row = _root(execution, "resume")
     if row.status == ExecutionStatus.PAUSED:
         return _answer(row, payload, step, reason=reason, actor=actor)
-    if row.status not in RESUMABLE:
+    if not transitions.is_possible(row.status, Move.RESUME):
         raise _conflict(row, "be resumed")
     units.definition_of(row.reactor)
-    note = _note(row, EventKind.OPERATOR, "resume", reason, actor)
-    changes = {
-        "status": ExecutionStatus.ROLLING_BACK if row.has_turned_back else ExecutionStatus.READY,
-        "mode": Mode.WORKER,
-        "resume_at": _look_at(),
-        "finished_at": None,
-        "reason": "",
-    }
-    if not store.change(row.id, expect={ExecutionStatus(row.status)}, changes=changes, trace=[note]):
+    note = journal.note(row, OperatorActed(verb="resume", reason=reason, actor=actor))
+    resumed = transitions.resume(_look_at(), turned_back=row.has_turned_back)
+    if not store.apply(row, resumed, trace=[journal.row(note)]):
         raise _conflict(_fresh(row), "be resumed")
-    events.publish(note, None)
+    journal.publish(note)
     store.on_commit(lambda: send(str(row.id), row.queue))
 
 
@@ -174,11 +229,13 @@ def retry(execution: Execution, *, from_step: str | None = None, reason: str = "
     effects that were taken back.
     """
     row = _root(execution, "retry")
-    if row.status not in {ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}:
+    if row.status not in ROLLED_BACK:
         raise _conflict(row, "be retried")
-    if (row.failure or {}).get("rollback_failures"):
+    if row.cancel_as_it_stands and row.status == ExecutionStatus.CANCELLED:
+        raise _conflict(row, "be retried", "it was cancelled with nothing undone, and a retry would do it all again")
+    if row.why_failed is not None and row.why_failed.is_incomplete:
         raise ExecutionConflict(
-            f"Execution {row.id} has an incomplete rollback: undo it first, then retry",
+            f"Execution {row.id} has an incomplete rollback: undo it, or close it by hand, then retry",
             execution_id=str(row.id),
             status=row.status,
             verb="be retried",
@@ -200,10 +257,10 @@ def retry(execution: Execution, *, from_step: str | None = None, reason: str = "
         handle: ExecutionHandle = prepared.enqueue(**codec.decode(row.inputs))
         if not handle.created:
             return _as_retried_before(row, handle)
-        note = _note(row, EventKind.OPERATOR, "retry", reason, actor)
-        note.data["retried_as"] = str(handle.id)
-        store.record([note])
-    events.publish(note, definition)
+        told = OperatorActed(verb="retry", reason=reason, actor=actor, retried_as=str(handle.id))
+        note = journal.note(row, told, definition=definition)
+        store.record([journal.row(note)])
+    journal.publish(note)
     return handle
 
 
@@ -236,14 +293,23 @@ def _fresh(execution: Execution) -> Execution:
     return Execution.objects.using(store.alias()).get(pk=execution.pk)
 
 
-def _conflict(row: Execution, verb: str) -> ExecutionConflict:
-    return ExecutionConflict(execution_id=str(row.id), status=row.status, verb=verb)
+def _conflict(row: Execution, verb: str, why: str = "") -> ExecutionConflict:
+    message = f"Execution {row.id} is {row.status}: it cannot {verb}, for {why}." if why else ""
+    return ExecutionConflict(message, execution_id=str(row.id), status=row.status, verb=verb)
 
 
-def _note(row: Execution, kind: EventKind, verb: str, reason: str, actor: str) -> TraceEvent:
-    data = {"verb": verb, "reason": reason, "actor": actor}
-    return TraceEvent(root_id=row.root_id or row.id, execution=row, at=clock.present(), kind=kind, data=data)
+def _notes(row: Execution, *told: Event) -> list[journal.Note]:
+    return [journal.note(row, event) for event in told]
+
+
+def _rows(notes: Iterable[journal.Note]) -> list[TraceEvent]:
+    return [journal.row(note) for note in notes]
+
+
+def _publish(notes: Iterable[journal.Note]) -> None:
+    for note in notes:
+        journal.publish(note)
 
 
 def _look_at() -> Any:
-    return clock.present() + timedelta(seconds=2 * conf.settings().SWEEP_INTERVAL)
+    return units.look_at()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reactor_coord.coordination import set_waker
 from reactor_coord.declare.entrance import bind_entrance
+from reactor_coord.runtime import deleted
 from reactor_coord.runtime.dispatch import wake
 from reactor_coord.runtime.entrance import Runtime
 from reactor_coord.runtime.runner import deliver
@@ -12,3 +13,4 @@ __all__ = ["deliver"]
 
 bind_entrance(Runtime())
 set_waker(wake)
+deleted.connect()

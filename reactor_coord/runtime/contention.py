@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 from reactor_coord import conf, probes
 from reactor_coord.coordination import HeldKey, Holder, Refused
-from reactor_coord.engine.delays import SnoozePolicy, Standing
-from reactor_coord.engine.states import EventKind, ParkKind
+from reactor_coord.coordination.inspect import HoldView
+from reactor_coord.engine.delays import SnoozePolicy, Standing, look_in
+from reactor_coord.engine.events import HoldAcquired, HoldAdopted, HoldGranted, HoldRefused
+from reactor_coord.engine.states import ParkKind
 from reactor_coord.errors import ContentionCeilingReached, ContentionError
 from reactor_coord.results import Decided, Skipped
 from reactor_coord.runtime.gates import Gate, Place
 from reactor_coord.runtime.parking import Park, Parked
 from reactor_coord.storage import clock
+
+WAITS = frozenset({"park", "wait"})
+"""The policies under which a process blocks for `wait` seconds."""
+
+DEAD_WORKER = "its dead worker"
+"""Who is in the way of an execution that was taken up again, until the lease of the one that died is over."""
 
 EARLY_SECONDS = 0.5
 """A look this long before its time was brought about by somebody else's message."""
@@ -34,7 +43,7 @@ def seconds_to_wait(place: Place, declaration: Any, patience: float | None) -> f
     """How long to block for it: a rollback's patience, the declared wait in process or by policy, else not at all."""
     if patience is not None:
         return patience
-    return 0.0 if declaration.on_contention in {"fail", "skip"} else float(declaration.wait)
+    return float(declaration.wait) if declaration.on_contention in WAITS else 0.0
 
 
 def refuse(
@@ -49,16 +58,16 @@ def refuse(
     for_rollback: bool,
 ) -> NoReturn:
     """Tell of the refusal, then park, skip or fail. In a line that is full nobody parks."""
-    held_by = describe_holders(refused)
+    held_by = describe_holders(refused, place.requester.owner)
     place.emit(
-        EventKind.REFUSED,
-        step=place.step,
-        primitive=gate.primitive,
-        key=refused.key,
-        holder=held_by,
-        held_by=held_by,
-        place=refused.place,
-        waiting=refused.waiting,
+        HoldRefused(
+            step=place.step,
+            primitive=gate.primitive,
+            key=refused.key,
+            held_by=held_by,
+            place=refused.place,
+            waiting=refused.waiting,
+        )
     )
     probes.reached("refused.after")
     if refused.is_full:
@@ -68,7 +77,8 @@ def refuse(
     if declaration.on_contention == "skip" and not for_rollback:
         raise Decided(Skipped(reason=f"contention: {refused.key} is held by {held_by}"))
     raise error(
-        f"{place.describe()} could not have the {gate.primitive} {refused.key!r}: it is held by {held_by}",
+        f"{place.describe()} could not have the {gate.primitive} {refused.key!r}: it is held by {held_by}. "
+        f"{_remedy(place, declaration, for_rollback=for_rollback)}",
         reactor=place.reactor,
         step=place.step,
         primitive=gate.primitive,
@@ -77,38 +87,55 @@ def refuse(
     )
 
 
+def _remedy(place: Place, declaration: Any, *, for_rollback: bool) -> str:
+    """What may be done about a refusal, by what was tried."""
+    if for_rollback:
+        return f"Undo it again when it is free, or raise rollback_wait={declaration.rollback_wait:g}"
+    if not place.parks:
+        waits = declaration.on_contention in WAITS
+        longer = f"raise wait={declaration.wait:g}" if waits else "declare on_contention='wait' with wait="
+        return f"Try again later, {longer}, or enqueue its reactor: in a worker it steps aside until the key is free"
+    longer = f"raise wait={declaration.wait:g}, " if declaration.on_contention == "wait" else ""
+    return f"Retry the execution when it is free, {longer}or declare on_contention='park', which waits in line"
+
+
 def _park(gate: Gate, place: Place, declaration: Any, keys: Sequence[str], refused: Refused) -> Park:
     now = clock.present()
-    previous = place.previous or {}
     standing = _standing(place, refused.fence, refused.place, now)
-    since = datetime.fromisoformat(previous["since"]) if previous else now
-    attempts = int(previous.get("attempts", 0))
+    wait = place.wait_for(gate.primitive, refused.key, keys, now)
+    since, attempts = wait.since or now, wait.attempts - 1
     max_wait = getattr(declaration, "max_wait", None)
     give_up_at = since + timedelta(seconds=max_wait) if max_wait is not None else None
     policy = snooze_policy()
     if policy.is_exhausted(standing.stuck) or (give_up_at is not None and now >= give_up_at):
         gate.leave(keys, place.requester)
         raise _ceiling(place, gate.primitive, refused, attempts, (now - since).total_seconds())
-    resume_at = now + timedelta(seconds=policy.delay(standing.stuck, random.random(), place=refused.place))
+    delay = policy.delay(standing.stuck, random.random(), place=refused.place)
+    resume_at = now + timedelta(seconds=look_in(delay, _ends_in(place, refused.holder), refused.place))
     if give_up_at is not None:
         resume_at = min(resume_at, give_up_at)
-    waiting_on = {
-        "path": place.path,
-        "reactor": place.reactor,
-        "step": place.step,
-        "primitive": gate.primitive,
-        "key": refused.key,
-        "keys": list(keys),
-        "holder": describe_holders(refused),
-        "holder_execution": refused.holder.execution if refused.holder else "",
-        "place": refused.place,
-        "waiting": refused.waiting,
-        "since": since.isoformat(),
-        "attempts": attempts + 1,
-        "stuck": standing.stuck,
-        "fence": standing.fence,
-    }
-    return Park(ParkKind.CONTENTION, resume_at, place.step, waiting_on)
+    wait = replace(
+        wait,
+        holder=describe_holders(refused, place.requester.owner),
+        holder_execution=refused.holder.execution if refused.holder and not _is_own(place, refused.holder) else "",
+        place=refused.place,
+        waiting=refused.waiting,
+        stuck=standing.stuck,
+        fence=standing.fence,
+    )
+    return Park(ParkKind.CONTENTION, resume_at, place.step, wait)
+
+
+def _is_own(place: Place, holder: Holder) -> bool:
+    """Whether an earlier claim of this very tree is in the way."""
+    return holder.owner == place.requester.owner
+
+
+def _ends_in(place: Place, holder: Holder | None) -> float | None:
+    """Seconds until a hold ends that nothing prolongs; what a dead worker of the tree left counts as such."""
+    if holder is None:
+        return None
+    return holder.remaining if _is_own(place, holder) else holder.ends_in
 
 
 def snooze_policy() -> SnoozePolicy:
@@ -120,7 +147,7 @@ def snooze_policy() -> SnoozePolicy:
 def _line_is_full(
     gate: Gate, place: Place, declaration: Any, refused: Refused, error: type[ContentionError]
 ) -> ContentionError:
-    held_by = describe_holders(refused)
+    held_by = describe_holders(refused, place.requester.owner)
     return error(
         f"{place.describe()} may not wait for the {gate.primitive} {refused.key!r}: {refused.waiting} stand in line already, "
         f"and max_waiting={declaration.max_waiting} allows no more; it is held by {held_by}. Come again later, or raise "
@@ -134,13 +161,17 @@ def _line_is_full(
     )
 
 
-def describe_holders(refused: Refused) -> str:
-    """Name who is in the way: the holder, or one of a semaphore's and how many more."""
-    one, more = describe_holder(refused.holder), refused.in_use - 1
+def describe_holders(refused: Refused, owner: str = "") -> str:
+    """Name who is in the way of this owner: the holder, or one of a semaphore's and how many more.
+
+    What the owner itself holds under another claim was left by a worker that died, or is taken for dead.
+    """
+    is_own = refused.holder is not None and refused.holder.owner == owner
+    one, more = DEAD_WORKER if is_own else describe_holder(refused.holder), refused.in_use - 1
     return f"{one} and {more} more" if refused.holder is not None and more > 0 else one
 
 
-def describe_holder(holder: Holder | None) -> str:
+def describe_holder(holder: Holder | HoldView | None) -> str:
     """Name a holder for people: where it is, and of which execution."""
     if holder is None:
         return "nobody any more"
@@ -151,17 +182,17 @@ def describe_holder(holder: Holder | None) -> str:
 
 def _standing(place: Place, fence: int, position: int, now: datetime) -> Standing:
     previous = place.previous
-    if not previous:
+    if previous is None:
         return Standing(fence, position, 1)
-    early = place.due is not None and now < place.due - timedelta(seconds=EARLY_SECONDS)
-    before = Standing(int(previous["fence"]), int(previous["place"]), int(previous["stuck"]))
-    return before.next(fence, position, early=early)
+    # Not the row's `resume_at`: the sweep that sends a look's message moves that on to the next.
+    early = previous.until is not None and now < previous.until - timedelta(seconds=EARLY_SECONDS)
+    return Standing(previous.fence, previous.place, previous.stuck).next(fence, position, early=early)
 
 
 def _ceiling(
     place: Place, primitive: str, refused: Refused, attempts: int, waited_seconds: float
 ) -> ContentionCeilingReached:
-    holder = describe_holders(refused)
+    holder = describe_holders(refused, place.requester.owner)
     return ContentionCeilingReached(
         f"{place.describe()} gave up on contention for the {primitive} {refused.key!r} after {attempts} parks and "
         f"{waited_seconds:.0f} s: it is held by {holder}. Look at the holder, raise SNOOZE_MAX_ATTEMPTS or max_wait, "
@@ -177,11 +208,10 @@ def _ceiling(
 
 def tell_taken(place: Place, primitive: str, key: HeldKey) -> None:
     """Tell how a key came: adopted after a park, granted by a release, free, or held already."""
-    common = {"step": place.step, "primitive": primitive, "key": key.key}
+    step, text, fence = place.step, key.key, key.fence
     if key.how == "parked":
-        place.emit(EventKind.ADOPTED, **common, fence=key.fence)
-        return
+        return place.emit(HoldAdopted(step=step, primitive=primitive, key=text, fence=fence))
     if key.how == "granted" and key.granted_at is not None:
-        at = datetime.fromtimestamp(key.granted_at, tz=UTC)
-        place.emit(EventKind.GRANTED, **common, at=at, fence=key.fence, released_by=key.released_by)
-    place.emit(EventKind.ACQUIRED, **common, fence=key.fence, how=key.how)
+        granted = HoldGranted(step=step, primitive=primitive, key=text, fence=fence, released_by=key.released_by)
+        place.emit(granted, at=datetime.fromtimestamp(key.granted_at, tz=UTC))
+    place.emit(HoldAcquired(step=step, primitive=primitive, key=text, fence=fence, how=key.how))

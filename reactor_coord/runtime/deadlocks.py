@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
+
+from django.db import InterfaceError, OperationalError
 
 from reactor_coord.coordination import Blocker, Refused, Ring, Wait, deadlocks, ordered_lines
 from reactor_coord.coordination.deadlock import Waits
-from reactor_coord.engine.states import EventKind, ParkKind
-from reactor_coord.errors import CoordinationUnavailable, DeadlockDetected
-from reactor_coord.models import TraceEvent
+from reactor_coord.engine import records
+from reactor_coord.engine.events import DeadlockFound
+from reactor_coord.engine.states import ParkKind
+from reactor_coord.errors import NO_ANSWER, DeadlockDetected
 from reactor_coord.runtime.dispatch import wake, wake_name
-from reactor_coord.storage import clock, elements, store
+from reactor_coord.storage import elements, journal, store
 
 if TYPE_CHECKING:
     from reactor_coord.runtime.gates import Gate, Place
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("reactor_coord")
 
 ORDERED = "ordered_lock"
+NOT_LOOKED: tuple[type[Exception], ...] = (*NO_ANSWER, OperationalError, InterfaceError)
+"""What keeps a look from being made; the work itself meets it, or the next look does."""
+
 FOR_RESULTS = frozenset({ParkKind.RESULT, ParkKind.FAN_OUT})
 
 
@@ -39,15 +46,14 @@ def is_awaited(tree: Tree) -> bool:
 
 def look_before_park(gate: Gate, place: Place, park: Park) -> None:
     """Raise `DeadlockDetected`, its lines left, when this park would close a ring and this execution is the one to fail."""
-    waiting_on = park.waiting_on or {}
+    waits_on = park.waiting_on
     if park.kind != ParkKind.CONTENTION or park.is_timed:
         return
-    keys = [str(key) for key in waiting_on.get("keys", ())]
-    own = {place.requester.owner: _Parked(park.kind, waiting_on, "", "joining")}
+    own = {place.requester.owner: _Parked(park.kind, waits_on, "", "joining")}
     try:
-        _look(place, gate.primitive, str(waiting_on["key"]), own, before=partial(_note, gate, keys, place))
+        _look(place, gate.primitive, waits_on.key, own, before=partial(_note, gate, waits_on.keys, place))
     except DeadlockDetected:
-        gate.leave(keys, place.requester)
+        gate.leave(waits_on.keys, place.requester)
         raise
 
 
@@ -66,8 +72,7 @@ def watcher(place: Place, primitive: str) -> Callable[[Refused], None] | None:
 
 def look_parked(tree: Tree, park: Park) -> None:
     """After the park of an execution that waits for what no line shows: only its row tells, so it looks once that is written."""
-    waiting_on = park.waiting_on or {}
-    if park.kind not in FOR_RESULTS and waiting_on.get("primitive") != ORDERED:
+    if park.kind not in FOR_RESULTS and park.waiting_on.primitive != ORDERED:
         return
     ring = _find(tree.id, {})
     if ring is not None:
@@ -89,7 +94,7 @@ def _look(
     if ring.victim != owner:
         return _tell(ring)
     cycle = ring.describe()
-    place.emit(EventKind.DEADLOCK, step=place.step, primitive=primitive, key=key, victim=owner, cycle=list(cycle))
+    place.emit(DeadlockFound(step=place.step, primitive=primitive, key=key, victim=owner, cycle=tuple(cycle)))
     _record_for_others(ring, owner, cycle)
     raise DeadlockDetected(
         reactor=place.reactor,
@@ -102,11 +107,11 @@ def _look(
 
 
 def _find(owner: str, own: Mapping[str, _Parked], before: Callable[[], None] = lambda: None) -> Ring | None:
-    """The ring, if there is one. A Redis that does not answer is for the work itself to meet: the next look finds the ring."""
+    """The ring, if there is one. An outage of Redis or the database is for the work itself to meet: the next look finds it."""
     try:
         before()
         return deadlocks().find(owner, partial(_waits_elsewhere, own))
-    except CoordinationUnavailable as error:
+    except NOT_LOOKED as error:
         logger.warning("event=reactor_coord.deadlock_not_looked_for owner=%s error=%s", owner, error)
         return None
 
@@ -119,7 +124,7 @@ def _tell(ring: Ring) -> None:
     wake([wait.wake] if wait.wake else [])
     try:
         deadlocks().tell(wait)
-    except CoordinationUnavailable as error:
+    except NO_ANSWER as error:
         logger.warning("event=reactor_coord.deadlock_not_told owner=%s error=%s", ring.victim, error)
 
 
@@ -128,35 +133,31 @@ def _holder(ring: Ring, owner: str) -> str:
 
 
 def _record_for_others(ring: Ring, victim: str, cycle: Sequence[str]) -> None:
-    """A row in the trace of everyone else in the ring: why it waited, and who made way."""
-    rows = [
-        TraceEvent(
-            root_id=execution.id,
-            execution=execution,
-            at=clock.present(),
-            kind=EventKind.DEADLOCK,
-            step=wait.step,
-            primitive=wait.primitive,
-            key=wait.key,
-            data={"victim": victim, "cycle": list(cycle)},
-        )
+    """A row in the trace of every other execution in the ring. The signal is sent once, by the victim."""
+    notes = [
+        journal.note(execution, _deadlock(wait, victim, cycle))
         for wait in (link.wait for link in ring.links if link.wait.owner != victim)
         if (identity := _as_id(wait.owner)) and (execution := store.load(identity)) is not None
     ]
-    if rows:
-        store.record(rows)
+    if notes:
+        store.record([journal.row(note) for note in notes])
+
+
+def _deadlock(wait: Wait, victim: str, cycle: Sequence[str]) -> DeadlockFound:
+    return DeadlockFound(step=wait.step, primitive=wait.primitive, key=wait.key, victim=victim, cycle=tuple(cycle))
 
 
 # ---- what no line shows
 
 
+@dataclass(frozen=True, slots=True)
 class _Parked:
-    """What the row of a parked execution says of its wait."""
+    """What the row of a parked execution says of its wait. `ticket` tells this park from an earlier one of the execution."""
 
-    __slots__ = ("kind", "queue", "ticket", "waiting_on")
-
-    def __init__(self, kind: str, waiting_on: Mapping[str, Any], queue: str, ticket: str) -> None:
-        self.kind, self.waiting_on, self.queue, self.ticket = kind, waiting_on, queue, ticket
+    kind: str
+    waits_on: records.Wait
+    queue: str
+    ticket: str
 
 
 def _waits_elsewhere(own: Mapping[str, _Parked], owners: Sequence[str]) -> Waits:
@@ -165,24 +166,23 @@ def _waits_elsewhere(own: Mapping[str, _Parked], owners: Sequence[str]) -> Waits
     ids = [identity for owner in owners if owner not in own and (identity := _as_id(owner)) is not None]
     for row in elements.parked(ids) if ids else ():
         ticket = row.updated_at.isoformat()
-        found[str(row.id)] = _Parked(row.park_kind, row.waiting_on or {}, row.queue, ticket)
+        found[str(row.id)] = _Parked(row.park_kind, row.waits_on or records.Wait(), row.queue, ticket)
     waits = ((owner, _wait(owner, found[owner])) for owner in owners if owner in found)
     return {owner: [wait] for owner, wait in waits if wait is not None}
 
 
 def _wait(owner: str, parked: _Parked) -> Wait | None:
+    where = parked.waits_on
     if parked.kind in FOR_RESULTS:
-        key, blockers = str(parked.waiting_on.get("path", "")), _units(parked)
+        key, blockers = where.path, _units(parked)
         primitive = "result"
-    elif parked.waiting_on.get("primitive") == ORDERED:
-        key, blockers = str(parked.waiting_on["key"]), _ahead(parked)
+    elif where.primitive == ORDERED:
+        key, blockers = where.key, _ahead(parked)
         primitive = ORDERED
     else:
         return None
     if not blockers:
         return None
-    where = parked.waiting_on
-    execution, reactor, step = key_parts(where)
     return Wait(
         owner,
         primitive,
@@ -190,30 +190,23 @@ def _wait(owner: str, parked: _Parked) -> Wait | None:
         parked.ticket,
         blockers,
         wake=wake_name(owner, parked.queue),
-        execution=execution,
-        reactor=reactor,
-        step=step,
+        execution=where.execution,
+        reactor=where.reactor,
+        step=where.step,
     )
-
-
-def key_parts(waiting_on: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Execution, reactor and step at which a row says it waits."""
-    path = str(waiting_on.get("path", ""))
-    return path.rpartition("/")[0], str(waiting_on.get("reactor", "")), str(waiting_on.get("step", ""))
 
 
 def _units(parked: _Parked) -> tuple[Blocker, ...]:
     """The units that may be waiting themselves; the others go on."""
-    parent, _, step = str(parked.waiting_on.get("path", "")).rpartition("/")
-    identity = _as_id(parent)
-    rows = elements.begun_of_step(identity, step) if identity is not None else []
+    identity = _as_id(parked.waits_on.execution)
+    rows = elements.begun_of_step(identity, parked.waits_on.step) if identity is not None else []
     return tuple(Blocker(str(row.id), "", str(row.id), row.label) for row in rows)
 
 
 def _ahead(parked: _Parked) -> tuple[Blocker, ...]:
     """Those with an earlier position in the same line."""
-    line = ordered_lines().view(str(parked.waiting_on["key"]))
-    position = int(parked.waiting_on.get("position", 0))
+    line = ordered_lines().view(parked.waits_on.key)
+    position = parked.waits_on.position or 0
     return tuple(
         Blocker(each.wake.partition("@")[0], str(each.position), each.execution, each.reactor, each.step)
         for each in line.in_flight

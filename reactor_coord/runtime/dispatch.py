@@ -5,11 +5,13 @@ A broker that cannot be reached loses no work: the row is written, and the sweep
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
@@ -31,8 +33,28 @@ class Dispatcher(Protocol):
 
 @lru_cache(maxsize=1)
 def dispatcher() -> Dispatcher:
-    """Return this process's dispatcher."""
-    return cast("Dispatcher", import_string(conf.settings().DISPATCHER)())
+    """Return this process's dispatcher. Raises `ImproperlyConfigured` when the setting names something else."""
+    path = conf.settings().DISPATCHER
+    named = import_string(path)
+    if problem := dispatcher_problem(named):
+        raise ImproperlyConfigured(f"{conf.SETTING}['DISPATCHER'] names {path!r}, which {problem}.")
+    return cast("Dispatcher", named())
+
+
+def dispatcher_problem(named: Any) -> str:
+    """What is wrong with what the setting names; empty for a class that can be made and sends."""
+    send_method = getattr(named, "send", None)
+    if not isinstance(named, type) or not callable(send_method):
+        return "is no class with a method send(execution_id, queue, countdown, *, is_start=False)"
+    try:
+        inspect.signature(named).bind()
+    except TypeError as error:
+        return f"cannot be made without arguments: {error}"
+    try:
+        inspect.signature(send_method).bind(None, "id", None, 0.0, is_start=True)
+    except TypeError as error:
+        return f"has a send(...) that cannot be called as (execution_id, queue, countdown, *, is_start): {error}"
+    return ""
 
 
 def _forget_dispatcher(*, setting: str, **_: object) -> None:

@@ -6,23 +6,27 @@ message after the commit; `run` writes one that is leased already and goes throu
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from reactor_coord import conf
+from reactor_coord import conf, spans
 from reactor_coord.declare.definition import ReactorDefinition
 from reactor_coord.declare.entrance import RunOptions
-from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode
-from reactor_coord.errors import NotRunnable, ReactorCoordError
+from reactor_coord.engine.delays import message_grace
+from reactor_coord.engine.plan import next_step
+from reactor_coord.engine.states import ExecutionStatus, Mode
+from reactor_coord.errors import ExecutionConflict, NotRunnable, ReactorCoordError
 from reactor_coord.models import Execution
-from reactor_coord.runtime import direct, gates, ordering, pausing
+from reactor_coord.runtime import direct, gates, ordering, pausing, surroundings
 from reactor_coord.runtime.arguments import place_of_reactor
 from reactor_coord.runtime.dispatch import send
 from reactor_coord.runtime.lease import Lease, lease_ttl
 from reactor_coord.runtime.nested import PERFORMERS
-from reactor_coord.runtime.outcome import ExecutionHandle, FailureView, Outcome, Results
+from reactor_coord.runtime.outcome import ExecutionHandle, Outcome, Results, failure_of
 from reactor_coord.runtime.runner import run_tree, worker_name
 from reactor_coord.runtime.tree import Frame, Tree
 from reactor_coord.storage import clock, codec, store
@@ -30,6 +34,7 @@ from reactor_coord.storage.store import NewExecution
 
 if TYPE_CHECKING:
     from reactor_coord.declare.step import Step
+    from reactor_coord.runtime.context import StepContext
 
 logger = logging.getLogger("reactor_coord")
 
@@ -40,16 +45,24 @@ class Runtime:
     def run(self, definition: ReactorDefinition, inputs: Mapping[str, Any], options: RunOptions) -> Outcome:
         """Run it in this process to its end; contention waits, then fails."""
         check_runnable(definition)
+        body = surroundings.current()
         _check_transaction(definition, options)
+        if body is not None:
+            options = _inside(definition, options, body)
         values = definition.schema.validate(inputs)
-        row, created = store.create(_new(definition, values, options, Mode.INLINE, worker=worker_name()))
+        new = _new(definition, values, options, Mode.INLINE, worker=worker_name())
+        row, created = store.create(new)
         if not created:
+            _refuse_other_inputs(definition, row, new, inputs)
             return Outcome.of_row(row)
         tree = Tree(row, Lease(row.id, row.lease_token, lease_ttl()))
-        frame = Frame(tree, row, definition)
-        tree.change(row, started_at=clock.present())
-        frame.emit(EventKind.STARTED, worker=row.worker)
-        return _outcome(run_tree(tree, definition))
+        if body is not None:
+            tree.lender = surroundings.Lender(body.tree, is_open=not options.independent)
+            body.ran(definition.label, tree.id)
+        frame = run_tree(tree, definition)
+        if tree.is_asked_for:  # paused, and woken already: from here on it is a worker's
+            send(tree.id, row.queue)
+        return _outcome(frame)
 
     def enqueue(self, definition: ReactorDefinition, inputs: Mapping[str, Any], options: RunOptions) -> ExecutionHandle:
         """Have a worker run it, from the commit of the caller's transaction on."""
@@ -57,7 +70,10 @@ class Runtime:
         values = definition.schema.validate(inputs)
         later = timedelta(seconds=options.countdown)
         resume_at = clock.present() + later + _grace(options.countdown) if later else None
-        row, created = store.create(_new(definition, values, options, Mode.WORKER, resume_at=resume_at))
+        new = _new(definition, values, options, Mode.WORKER, resume_at=resume_at)
+        row, created = store.create(new)
+        if not created:
+            _refuse_other_inputs(definition, row, new, inputs)
         if created:
             store.on_commit(lambda: _dispatch(definition, row, options.countdown))
         return ExecutionHandle(row.id, created)
@@ -71,6 +87,53 @@ class Runtime:
     def call_step(self, step_class: type[Step], inputs: Mapping[str, Any], context: Any) -> Any:
         """Run one step class by itself."""
         return direct.call(step_class, inputs, context)
+
+
+def _inside(definition: ReactorDefinition, options: RunOptions, body: StepContext) -> RunOptions:
+    """The options of a run inside a body: its row names the step. What would go on without the body is refused."""
+    if not options.independent and (what := _goes_on_without(definition)):
+        raise NotRunnable(
+            f"{definition.label}.run() in the body of {body.reactor}.{body.step}: {what} would go on when the body has ended, "
+            "and what that holds is given back. Enqueue it, compose it, or say options(independent=True)"
+        )
+    return replace(options, tags={**options.tags, "run_by": body.root_id, "run_at": f"{body.reactor}.{body.step}"})
+
+
+def _goes_on_without(definition: ReactorDefinition) -> str:
+    """What of it is another process's, or waits for an answer; empty where all of it runs here and now."""
+    if definition.background_after or definition.background_before:
+        return "its part in the background"
+    for step in definition.steps.values():
+        if step.kind in {"interrupt", "async_step", "async_reactor"}:
+            return f"its step {step.name!r}"
+        if step.reactor_class is not None and (below := _goes_on_without(step.reactor_class.definition)):
+            return below
+    return ""
+
+
+def _refuse_other_inputs(
+    definition: ReactorDefinition, row: Execution, new: NewExecution, given: Mapping[str, Any]
+) -> None:
+    """Raise `ExecutionConflict` where one idempotency key comes with other inputs: one of the two is a mistake.
+
+    Compared are the inputs that the caller names, and those with a fixed default; a `default_factory` may answer otherwise.
+    """
+    fields = definition.schema.fields
+    names = [name for name, field in fields.items() if name in given or field.factory is None]
+    differing = [name for name in names if _plain(row.inputs.get(name)) != _plain(new.inputs.get(name))]
+    if differing:
+        raise ExecutionConflict(
+            f"Execution {row.id} of {definition.label} was started with the idempotency key {new.idempotency_key!r} and other "
+            f"values of {', '.join(differing)}. Give another key, or the same inputs",
+            execution_id=str(row.id),
+            status=row.status,
+            verb="be started again",
+        )
+
+
+def _plain(value: Any) -> Any:
+    """As the database gives it back."""
+    return json.loads(json.dumps(value))
 
 
 def _dispatch(definition: ReactorDefinition, row: Execution, countdown: float) -> None:
@@ -89,7 +152,7 @@ def _dispatch(definition: ReactorDefinition, row: Execution, countdown: float) -
 def _grace(countdown: float) -> timedelta:
     """How long past its time the sweep leaves it to the message that was sent; none where it sends the message itself."""
     interval = conf.settings().SWEEP_INTERVAL
-    return timedelta(seconds=2 * interval) if countdown <= interval else timedelta()
+    return timedelta(seconds=message_grace(interval)) if countdown <= interval else timedelta()
 
 
 def check_runnable(definition: ReactorDefinition) -> None:
@@ -122,9 +185,11 @@ def _new(
         mode=mode,
         queue=options.queue or definition.queue or "",
         tags=dict(options.tags),
+        trace_context=spans.carrier(),
         idempotency_key=options.idempotency_key,
         worker=worker,
         resume_at=resume_at,
+        first_step=first.name if (first := next_step(definition, {})) is not None else "",
     )
 
 
@@ -144,6 +209,6 @@ def _is_coordinated(definition: ReactorDefinition) -> bool:
 
 def _outcome(frame: Frame) -> Outcome:
     row: Execution = frame.execution
-    failure = FailureView.from_json(row.failure, frame.tree.error) if row.failure else None
+    failure = failure_of(row, frame.tree.error)
     value = codec.decode(row.result) if row.result is not None else None
     return Outcome(ExecutionStatus(row.status), row, value, failure, Results(frame.runs.values()), row.reason)

@@ -6,23 +6,34 @@ An end is written first; then holds are given back (a reactor's own last), lines
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from reactor_coord import conf, probes
 from reactor_coord.coordination import Requester
 from reactor_coord.declare.coordination import OrderedLockDeclaration
+from reactor_coord.engine import records, transitions
+from reactor_coord.engine.delays import message_grace
+from reactor_coord.engine.events import (
+    Event,
+    ExecutionCompleted,
+    ExecutionHalted,
+    ExecutionHandedOver,
+    StepCancelled,
+    StepHalted,
+)
 from reactor_coord.engine.states import (
     SETTLED_STEPS,
-    EventKind,
     ExecutionStatus,
-    Mode,
     ParkKind,
     StepStatus,
     is_terminal,
 )
-from reactor_coord.errors import CoordinationUnavailable, ReactorCoordError
+from reactor_coord.engine.step_transitions import OPEN, StepMove
+from reactor_coord.engine.transitions import Move, Transition
+from reactor_coord.errors import NO_ANSWER, ReactorCoordError
 from reactor_coord.models import Execution
 from reactor_coord.runtime import deadlocks, gates, units
 from reactor_coord.runtime.arguments import place_of_reactor
@@ -39,34 +50,24 @@ logger = logging.getLogger("reactor_coord")
 NEVER_YEAR = 9000
 """A pause without a timeout says a time beyond it."""
 
-ENDINGS = {ExecutionStatus.COMPLETED: Ending.SUCCEEDED, ExecutionStatus.HALTED: Ending.HALTED}
-
-ENDED: dict[str, Any] = {
-    "lease_token": "",
-    "lease_expires_at": None,
-    "resume_at": None,
-    "park_kind": "",
-    "waiting_on": None,
-    "holds_kept": [],
-}
+ENDINGS = {Move.COMPLETE: Ending.SUCCEEDED, Move.HALT: Ending.HALTED}
 
 
-def end(
-    frame: Frame, status: ExecutionStatus, kind: EventKind, told: dict[str, Any] | None = None, **columns: Any
-) -> None:
+def end(frame: Frame, ended: Transition, event: Event) -> None:
     """Write the root's end, unless the last step's transaction did; then let go of everything."""
+    ending = ENDINGS.get(ended.move, Ending.FAILED)
     if is_terminal(frame.execution.status):
-        return let_go(frame.tree, ENDINGS.get(status, Ending.FAILED))
-    _note_end(frame, status, kind, told or {}, **columns)
+        return let_go(frame.tree, ending)
+    _note_end(frame, ended, event)
     probes.reached("finish.before")
     frame.tree.save()
     probes.reached("finish.after")
-    return let_go(frame.tree, ENDINGS.get(status, Ending.FAILED))
+    return let_go(frame.tree, ending)
 
 
 def complete(frame: Frame, value: Any) -> None:
     """End well, with this value."""
-    end(frame, ExecutionStatus.COMPLETED, EventKind.COMPLETED, result=codec.encode(value))
+    end(frame, transitions.complete(clock.present(), codec.encode(value)), ExecutionCompleted())
 
 
 def fold_completion(frame: Frame) -> None:
@@ -78,42 +79,57 @@ def fold_completion(frame: Frame) -> None:
         result = codec.encode(frame.value())
     except Exception:  # noqa: BLE001 - told by forward(), which computes it again
         return
-    _note_end(frame, ExecutionStatus.COMPLETED, EventKind.COMPLETED, {}, result=result)
+    _note_end(frame, transitions.complete(clock.present(), result), ExecutionCompleted())
 
 
 def fold_halt(frame: Frame, result: Any, reason: str) -> None:
     """Put the end into the transaction of the step that halts: who takes it up after a kill must not go on behind it."""
     while frame.parent is not None:
         frame = frame.parent
-    _note_end(frame, ExecutionStatus.HALTED, EventKind.HALTED, {"reason": reason}, result=result, reason=reason)
+    _note_end(frame, transitions.halt(clock.present(), result, reason), ExecutionHalted(reason=reason))
 
 
-def _note_end(frame: Frame, status: ExecutionStatus, kind: EventKind, told: dict[str, Any], **columns: Any) -> None:
-    now = clock.present()
-    frame.tree.change(frame.execution, status=status, finished_at=now, **ENDED, **columns)
-    for below in _descendants(frame):
-        if below.execution.status == ExecutionStatus.RUNNING:
-            frame.tree.change(below.execution, status=status, finished_at=now)
-            _settle_the_step_of(below)
-    frame.emit(kind, **told)
+def _note_end(frame: Frame, ended: Transition, event: Event) -> None:
+    frame.tree.move(frame.execution, ended)
+    for below in _running_below(frame):
+        frame.tree.move(below.execution, Transition(ended.move, {"finished_at": frame.execution.finished_at}))
+        below.emit(event)
+        _settle_the_step_of(below, event.reason if isinstance(event, ExecutionHalted) else "")
+    if ended.move != Move.COMPLETE:
+        for each in (frame, *_descendants(frame)):
+            _close_open_steps(each, ended.columns.get("reason", ""))
+    frame.emit(event)
 
 
-def settle_children(root: Frame, status: ExecutionStatus) -> None:
+def _close_open_steps(frame: Frame, reason: str) -> None:
+    """A step that waited, or was to be tried again, does so no longer."""
+    for run in frame.runs.values():
+        if run.status in OPEN and run.status != StepStatus.PENDING:
+            frame.tree.move_step(run, StepMove.CLOSE_CANCELLED)
+            run.finished_at = clock.present()
+            frame.emit(StepCancelled(step=run.step, reason=reason))
+
+
+def settle_children(root: Frame, move: Move) -> None:
     """No child may say `running` when nobody runs its root."""
-    for below in _descendants(root):
-        if below.execution.status == ExecutionStatus.RUNNING:
-            ended = {"finished_at": clock.present()} if is_terminal(status) else {}
-            root.tree.change(below.execution, status=status, **ended)
+    for below in _running_below(root):
+        ended = {"finished_at": clock.present()} if move == Move.ABORT else {}
+        root.tree.move(below.execution, Transition(move, ended))
 
 
-def _settle_the_step_of(child: Frame) -> None:
+def _running_below(frame: Frame) -> list[Frame]:
+    return [below for below in _descendants(frame) if below.execution.status == ExecutionStatus.RUNNING]
+
+
+def _settle_the_step_of(child: Frame, reason: str) -> None:
     """A step whose child the end has met half-way is as done as that: nothing is left running, and an undo descends there."""
     assert child.parent is not None
     run = child.parent.runs[child.execution.parent_step]
     if run.status not in SETTLED_STEPS:
-        run.status, run.finished_at = StepStatus.SUCCEEDED, clock.present()
+        run.finished_at = clock.present()
         run.completion_order = child.parent.next_completion()
-        child.tree.write(run)
+        child.tree.move_step(run, StepMove.SUCCEED)
+        child.parent.emit(StepHalted(step=run.step, attempt=run.attempts, reason=reason))
 
 
 def let_go(tree: Tree, ending: Ending) -> None:
@@ -125,41 +141,42 @@ def let_go(tree: Tree, ending: Ending) -> None:
     if tree.trace:
         store.record(tree.take_batch().trace)
     if is_terminal(tree.root.status) and definition_of(tree.root).fingerprint != tree.root.fingerprint:
-        store.abort_children(tree.root.id)  # of steps that the definition has no more
+        store.abort_children(tree.root.id, reason="its step is no longer declared")
     units.report(tree.root)
 
 
 def leave_lines(tree: Tree) -> None:
     """Step out of the lines of the last park, if it was not had since."""
     waited, tree.waited = tree.waited, None
-    if waited and waited.get("keys"):
-        leave_waited(tree.root, waited)
+    leave_waited(tree.root, waited)
 
 
-def leave_waited(root: Execution, waited: Mapping[str, Any]) -> None:
-    """Step out of the lines a row says it waits in, passing on a grant."""
-    _leave(root, waited, list(waited["keys"]), parked=False)
-    let_go_of_kept(root, waited.get("turns", ()))
+def leave_waited(root: Execution, waited: records.Wait | None) -> None:
+    """Step out of the lines a row says it waits in, passing on a grant; does nothing for one that waits in none."""
+    if waited is None or not waited.is_in_line:
+        return
+    _leave(root, waited.primitive, waited.path, list(waited.keys), parked=False)
+    let_go_of_kept(root, waited.turns)
 
 
-def step_aside(tree: Tree, waits_on: Mapping[str, Any]) -> None:
+def step_aside(tree: Tree, waits_on: records.Wait) -> None:
     """Be granted nothing in the lines of the last park while the tree parks for something else; keep the ticket there."""
-    waited = tree.waited or {}
-    is_same = waited.get("primitive") == waits_on.get("primitive")
-    keys = set(waited.get("keys", ())) - set(waits_on.get("keys", ()) if is_same else ())
-    gate = gates.gate_of(str(waited.get("primitive", "")))
+    waited = tree.waited or records.Wait()
+    is_same = waited.primitive == waits_on.primitive
+    keys = set(waited.keys) - set(waits_on.keys if is_same else ())
+    gate = gates.gate_of(waited.primitive)
     if not keys or not isinstance(gate, HoldingGate):
         return
     try:
         gate.step_aside(sorted(keys), _requester(tree.root))
-    except CoordinationUnavailable as error:
+    except NO_ANSWER as error:
         logger.warning("event=reactor_coord.step_aside_failed execution=%s error=%s", tree.id, error)
 
 
-def let_go_of_kept(root: Execution, kept: Iterable[Mapping[str, Any]]) -> None:
+def let_go_of_kept(root: Execution, kept: Iterable[records.ParkedHold]) -> None:
     """Free what a parked tree keeps, when it will not come back for it."""
-    for entry in kept:
-        _leave(root, entry, [str(entry["key"])], parked=True)
+    for each in kept:
+        _leave(root, each.primitive, each.path, [each.key], parked=True)
 
 
 def leave_reserved(root: Execution) -> None:
@@ -176,16 +193,16 @@ def leave_reserved(root: Execution) -> None:
     ) as error:  # a definition that is gone, a key that cannot be had: then it has no position either
         logger.debug("event=reactor_coord.no_position execution=%s error=%s", root.id, error)
         return
-    _leave(root, {"primitive": declaration.primitive, "path": place.path}, [key], parked=False)
+    _leave(root, declaration.primitive, place.path, [key], parked=False)
 
 
-def _leave(root: Execution, noted: Mapping[str, Any], keys: list[str], *, parked: bool) -> None:
-    gate = gates.gate_of(str(noted.get("primitive", "")))
+def _leave(root: Execution, primitive: str, path: str, keys: list[str], *, parked: bool) -> None:
+    gate = gates.gate_of(primitive)
     if gate is None:
         return
     try:
-        gate.leave(keys, gates.at_path(_requester(root), str(noted.get("path", ""))), parked=parked)
-    except CoordinationUnavailable as error:
+        gate.leave(keys, gates.at_path(_requester(root), path), parked=parked)
+    except NO_ANSWER as error:
         logger.warning("event=reactor_coord.leave_failed execution=%s error=%s", root.id, error)
 
 
@@ -194,37 +211,26 @@ def _requester(root: Execution) -> Requester:
 
 
 def park(root: Frame, parked: Parked) -> None:
-    """Keep the tree's holds and write the park in one transaction; a wake or a cancellation that came meanwhile is
-    answered with a message.
+    """Keep the tree's holds and write the park in one transaction.
+
+    A wake or a cancellation that came meanwhile is noted in the tree, and answered by its runner, who looks again.
     """
     if parked.park.kind == ParkKind.INTERRUPT:
         return pause(root, parked)
     tree, what = root.tree, parked.park
-    step_aside(tree, what.waiting_on or {})
+    step_aside(tree, what.waiting_on)
     _keep_holds(tree, (what.resume_at - clock.present()).total_seconds())
     own_message = _own_countdown(parked)
-    look_at = (
-        what.resume_at + timedelta(seconds=2 * conf.settings().SWEEP_INTERVAL) if own_message is not None else None
-    )
-    tree.change(
-        root.execution,
-        status=ExecutionStatus.PARKED,
-        park_kind=what.kind,
-        resume_at=look_at or what.resume_at,
-        waiting_on={**(what.waiting_on or {}), "until": what.resume_at.isoformat(), "timed": what.is_timed},
-        holds_kept=[*(entry for hold in tree.holds for entry in hold.as_json()), *tree.kept],
-    )
-    for frame in _descendants(root):
-        if frame.execution.status == ExecutionStatus.RUNNING:
-            tree.change(frame.execution, status=ExecutionStatus.PARKED)
+    look_at = what.resume_at + timedelta(seconds=_grace()) if own_message is not None else None
+    waits_on = replace(what.waiting_on, until=what.resume_at, parked_at=clock.present(), timed=what.is_timed)
+    tree.move(root.execution, transitions.park(what.kind, waits_on, look_at or what.resume_at, _kept(tree)))
+    settle_children(root, Move.PARK)
     probes.reached("park.before_commit")
-    is_asked_for = store.park(tree.root.id, tree.lease.token, tree.take_batch())
+    tree.is_asked_for = store.park(tree.root.id, tree.lease.token, tree.take_batch())
     probes.reached("park.after_commit")
     may_close_a_ring = deadlocks.is_awaited(tree)
     tree.holds.clear()
-    if is_asked_for:
-        send(tree.id, tree.root.queue)
-    elif own_message is not None:
+    if own_message is not None and not tree.is_asked_for:
         send(tree.id, tree.root.queue, own_message)
     if may_close_a_ring:
         deadlocks.look_parked(tree, what)
@@ -233,11 +239,9 @@ def park(root: Frame, parked: Parked) -> None:
 def hand_over(root: Frame) -> None:
     """Leave the rest to a worker: ready, what is held kept for it, its message sent after the commit."""
     tree = root.tree
-    _keep_holds(tree, 2 * conf.settings().SWEEP_INTERVAL)
-    kept = [entry for hold in tree.holds for entry in hold.as_json()]
-    tree.change(
-        root.execution, status=ExecutionStatus.READY, mode=Mode.WORKER, resume_at=units.look_at(), holds_kept=kept
-    )
+    _keep_holds(tree, _grace())
+    tree.move(root.execution, transitions.hand_over(units.look_at(), _kept(tree)))
+    root.emit(ExecutionHandedOver())
     store.park(tree.root.id, tree.lease.token, tree.take_batch())
     tree.holds.clear()
     store.on_commit(lambda: send(tree.id, tree.root.queue))
@@ -246,43 +250,43 @@ def hand_over(root: Frame) -> None:
 def pause(root: Frame, parked: Parked) -> None:
     """Write the pause, then give back all that is held: an answer may take days, and its reactor competes anew for it."""
     tree, what = root.tree, parked.park
-    tree.change(
-        root.execution,
-        status=ExecutionStatus.PAUSED,
-        mode=Mode.WORKER,
-        park_kind=what.kind,
-        resume_at=what.resume_at if what.resume_at.year < NEVER_YEAR else None,
-        waiting_on={**(what.waiting_on or {}), "until": what.resume_at.isoformat(), "timed": False},
-        holds_kept=[],
-    )
-    for frame in _descendants(root):
-        if frame.execution.status == ExecutionStatus.RUNNING:
-            tree.change(frame.execution, status=ExecutionStatus.PAUSED)
+    ends_at = what.resume_at if what.resume_at.year < NEVER_YEAR else None
+    waits_on = replace(what.waiting_on, until=what.resume_at, parked_at=clock.present())
+    tree.move(root.execution, transitions.pause(waits_on, ends_at))
+    settle_children(root, Move.PAUSE)
     probes.reached("park.before_commit")
     is_asked_for = store.park(tree.root.id, tree.lease.token, tree.take_batch())
     probes.reached("park.after_commit")
     tree.give(list(tree.holds), Ending.RETRYING)
     store.record(tree.take_batch().trace)
-    ready = {"status": ExecutionStatus.READY, "resume_at": units.look_at()}
-    if is_asked_for and store.change(tree.root.id, expect={ExecutionStatus.PAUSED}, changes=ready):
-        send(tree.id, tree.root.queue)
+    tree.is_asked_for = is_asked_for and store.apply(tree.root, transitions.repeat(units.look_at()))
 
 
 def _own_countdown(parked: Parked) -> float | None:
     """Seconds for a message of our own; None where the sweep, or a release, sends it."""
-    if not parked.park.is_timed:
+    if not parked.park.is_timed and parked.park.waiting_on.outage_since is None:
         return None
     seconds = max(0.0, (parked.park.resume_at - clock.present()).total_seconds())
     return seconds if seconds <= conf.settings().SWEEP_INTERVAL else None
 
 
+def _grace() -> float:
+    """Seconds for which a message may be on its way before the sweep looks at its row."""
+    return message_grace(conf.settings().SWEEP_INTERVAL)
+
+
+def _kept(tree: Tree) -> tuple[records.ParkedHold, ...]:
+    """What a parked tree keeps: what it holds now, and what earlier parks kept and it has not adopted yet."""
+    return (*(kept for hold in tree.holds for kept in hold.recorded()), *tree.kept)
+
+
 def _keep_holds(tree: Tree, seconds: float) -> None:
     """Park what is held: past the next look, with room for a late sweep. What cannot be kept is competed for anew."""
     for hold in tree.holds:
-        horizon = max(seconds, 0) + 2 * conf.settings().SWEEP_INTERVAL + hold.taken.ttl
+        horizon = max(seconds, 0) + _grace() + hold.taken.ttl
         try:
             hold.gate.park(hold, horizon)
-        except CoordinationUnavailable as error:
+        except NO_ANSWER as error:
             logger.warning("event=reactor_coord.park_hold_failed execution=%s error=%s", tree.id, error)
 
 
@@ -292,18 +296,9 @@ def _descendants(frame: Frame) -> Iterator[Frame]:
         yield from _descendants(child)
 
 
-def rollback_failures(root: Frame) -> list[dict[str, Any]]:
+def rollback_failures(root: Frame) -> tuple[records.RollbackFailure, ...]:
     """List what stayed undone, in the order in which rollback met it, from every level."""
     frames = [root, *_descendants(root)]
-    found: list[dict[str, Any]] = [
-        run.rollback_failure for frame in frames for run in frame.runs.values() if run.rollback_failure
-    ]
-    found.sort(key=lambda failure: float(failure["order"]))
-    return [entry for failure in found for entry in _entries(failure)]
-
-
-def _entries(failure: dict[str, Any]) -> list[dict[str, Any]]:
-    """One cleanup that did not happen, or those of the units below a step."""
-    if "entries" in failure:
-        return list(failure["entries"])
-    return [{key: value for key, value in failure.items() if key != "order"}]
+    left = [run.left_undone for frame in frames for run in frame.runs.values()]
+    found = sorted((each for each in left if each is not None), key=lambda each: each.order)
+    return tuple(failure for each in found for failure in each.failures)

@@ -7,8 +7,10 @@ refuses; releasing goes in reverse, and tells each gate how the work under it en
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -17,15 +19,27 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reactor_coord import coordination, probes
 from reactor_coord.coordination import Ask, Requester, Taken
-from reactor_coord.engine.states import EventKind
-from reactor_coord.errors import CoordinationError, CoordinationUnavailable, DeadlockDetected, NotRunnable
-from reactor_coord.results import Decided
+from reactor_coord.engine.events import Event, HoldReleased
+from reactor_coord.engine.records import ParkedHold, Wait
+from reactor_coord.errors import (
+    NO_ANSWER,
+    CoordinationError,
+    CoordinationKeyError,
+    DeadlockDetected,
+    NotRunnable,
+)
+from reactor_coord.results import Decided, Failure
 from reactor_coord.runtime.dispatch import wake
 from reactor_coord.storage import clock
 
 if TYPE_CHECKING:
     from reactor_coord.declare.coordination import Declaration
     from reactor_coord.declare.keys import Key
+    from reactor_coord.results import Result
+    from reactor_coord.runtime.surroundings import Lender
+
+
+logger = logging.getLogger("reactor_coord")
 
 
 def path_of(requester: Requester) -> str:
@@ -44,6 +58,13 @@ def at_path(requester: Requester, path: str) -> Requester:
     return replace(requester, execution=execution, step=step)
 
 
+class Emit(Protocol):
+    """How an event is told, and of which execution."""
+
+    def __call__(self, event: Event, *, at: datetime | None = None, at_once: bool = False) -> None:
+        """Tell it, at this time or now; `at_once`: its row is not to wait for the next checkpoint."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where coordination is asked for, and for whom. `step` is empty for a reactor's own declarations."""
@@ -54,19 +75,41 @@ class Place:
     arguments: Mapping[str, Any]
     redacted: frozenset[str]
     declarations: Mapping[str, Declaration]
-    emit: Callable[..., None]
+    emit: Emit
     parks: bool
-    previous: Mapping[str, Any] | None = None
+    previous: Wait | None = None
     """What this place waited on at its last park, if it was the one that parked."""
-    due: datetime | None = None
-    """When the last park meant to look again."""
     keeps: bool = False
     """Whether the tree has what others may wait for, beside what is taken here: a wait may then close a ring."""
+    family: str = ""
+    """The execution that a person started, which its retries name; empty outside any."""
+    retry_of: str = ""
+    """The family that this one is the retry of."""
     admitted_at: datetime | None = None
     """When it passed its gates, where what it is around has begun and goes on after a park."""
+    lender: Lender | None = None
+    """Whose holds this place may rely on: of the execution in whose body it is."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What an early phase of a primitive leaves for its last one, and what is known of when it comes again."""
     texts: dict[Key, str] = field(default_factory=dict)
+    waited: bool = False
+    """Whether what is around it has stepped aside before, for something that it declares."""
+    ask_again: Callable[[], Result | None] | None = None
+    """Asks a step that has waited once more whether it runs, under its keys; None: the body follows."""
+
+    @property
+    def is_to_be_asked(self) -> bool:
+        """Whether it has waited, here or before it parked, and has not been asked again since."""
+        return self.ask_again is not None and ASKED not in self.notes and (self.waited or WAITED in self.notes)
+
+    def confirm(self) -> None:
+        """Ask once more, if it is to be asked; raises `Decided` when no body follows."""
+        if self.ask_again is None or not self.is_to_be_asked:
+            return
+        self.notes[ASKED] = True
+        refusal = self.ask_again()
+        if refusal is not None:
+            raise Decided(refusal)
 
     @property
     def path(self) -> str:
@@ -79,6 +122,28 @@ class Place:
         if found is None:
             found = self.texts[key] = key.compute(self.arguments, self.redacted)
         return found
+
+    def wait_for(self, primitive: str, key: str, keys: Sequence[str], at: datetime) -> Wait:
+        """A wait at this place that begins now, or goes on: `since` and the number of refusals are carried over."""
+        before = self.previous or Wait()
+        return Wait(
+            path=self.path,
+            reactor=self.reactor,
+            step=self.step,
+            primitive=primitive,
+            key=key,
+            keys=tuple(keys),
+            since=before.since or at,
+            attempts=before.attempts + 1,
+        )
+
+    def texts_by_primitive(self) -> dict[str, list[str]]:
+        """The keys that were computed here so far: what a retry and a rollback of this place ask for, too."""
+        found = {
+            primitive: [self.texts[key] for key in declaration.keys if key in self.texts]
+            for primitive, declaration in self.declarations.items()
+        }
+        return {primitive: texts for primitive, texts in found.items() if texts}
 
     def describe(self) -> str:
         """Name the place for a message."""
@@ -97,8 +162,13 @@ class Hold:
     """When it was last known to stand, by this process's monotonic clock."""
     lost: set[str] = field(default_factory=set)
     lost_and_told: set[str] = field(default_factory=set)
+    taken_by: dict[str, str] = field(default_factory=dict)
+    """Of what is lost, who was found to have it, in words."""
+    telling: threading.Lock = field(default_factory=threading.Lock)
     is_told: bool = True
     """Whether its release is an event: not for what only marks or advances."""
+    is_fenced: bool = True
+    """Whether others are kept out meanwhile, under a fencing token: not by a mark that is still to be set."""
 
     @property
     def primitive(self) -> str:
@@ -106,27 +176,46 @@ class Hold:
         return self.taken.primitive
 
     @property
+    def on_lost(self) -> str:
+        """What becomes of a step whose body lost it: `fail`, or `warn` where the declaration says so."""
+        return str(getattr(self.declaration, "on_lost", "fail"))
+
+    @property
     def is_inner(self) -> bool:
         """Whether the tree held it before: giving it back frees nothing."""
         return all(key.how == "reentered" for key in self.taken.keys)
 
-    def as_json(self) -> list[dict[str, Any]]:
-        """Describe it for the row of a parked execution."""
-        return [
-            {
-                "primitive": self.primitive,
-                "key": key.key,
-                "fence": key.fence,
-                "since": key.since,
-                "step": self.place.step,
-                "path": self.place.path,
-            }
+    @property
+    def guards_writes(self) -> bool:
+        """Whether its next holder must see what was written under it, and the tree enters it again meanwhile: a lock."""
+        return self.primitive == "lock"
+
+    def recorded(self, state: str = "") -> tuple[ParkedHold, ...]:
+        """Describe its keys for a row: of a parked execution that keeps them, or of a step run, with a `HoldState`."""
+        place = self.place
+        return tuple(
+            ParkedHold(
+                self.primitive,
+                key.key,
+                key.fence if self.is_fenced else None,
+                key.since,
+                place.step,
+                place.path,
+                state,
+            )
             for key in self.taken.keys
-        ]
+        )
 
 
 COMES_AGAIN_IN = "comes_again_in"
 """Note of a place: seconds until it is looked at again. What it keeps meanwhile shows no sign of life for so long."""
+
+
+WAITED = "waited"
+"""Note of a place: it blocked for something."""
+
+ASKED = "asked"
+"""Note of a place: it was asked once more whether its step runs."""
 
 
 class Ending(StrEnum):
@@ -149,6 +238,8 @@ class Gate(Protocol):
     primitive: str
     once: bool
     """Passed once by a reactor, or a step around one: not asked again when it resumes."""
+    spends: bool
+    """Whether passing it costs what cannot be handed back: only who is known to run passes it."""
 
     def applies(self, place: Place) -> bool:
         """Whether this phase has anything to do at this place, which declares the primitive."""
@@ -159,7 +250,7 @@ class Gate(Protocol):
     def acquire(
         self, place: Place, declaration: Any, *, patience: float | None, answer: Any | None = None
     ) -> Hold | None:
-        """Pass or take it, or raise `Parked`, `Decided`, a `ContentionError`, `CoordinationKeyError`, `CoordinationUnavailable`.
+        """Pass or take it, or raise `Parked`, `Decided`, a `ContentionError`, `CoordinationKeyError`, one of `NO_ANSWER`.
 
         `patience` is None for the way forward (the declaration decides) and seconds to wait for a rollback. `answer` is that
         of its `ask`, where it was sent. Returns None where there is nothing to give back.
@@ -179,6 +270,9 @@ class Gate(Protocol):
 
     def leave(self, keys: Iterable[str], requester: Requester, *, parked: bool = False) -> None:
         """Step out of the lines of these keys, passing on a grant; with `parked`, let go of what the tree keeps parked."""
+
+    def take_back(self, place: Place, declaration: Any) -> None:
+        """The success of the work at this place was undone: what it told later arrivals goes as well. Repeatable."""
 
     def rollback_wait(self, declaration: Any) -> float | None:
         """Seconds a rollback waits for it; None when it never gates cleanup."""
@@ -230,6 +324,8 @@ def acquire(place: Place, *, for_rollback: bool = False) -> list[Hold]:
     """
     from reactor_coord.runtime import deadlocks
     from reactor_coord.runtime.parking import Parked
+    from reactor_coord.runtime.surroundings import borrowed
+    from reactor_coord.runtime.unavailable import wait_out
 
     holds: list[Hold] = []
     primitive, here = "", place
@@ -239,24 +335,32 @@ def acquire(place: Place, *, for_rollback: bool = False) -> list[Hold]:
     ahead = list(_gates_of(place, for_rollback=for_rollback))
     try:
         while ahead:
-            if not answers and len(ahead) > 1 and not for_rollback:
+            if ahead[0][0].spends:
+                place.confirm()
+            if not answers and len(ahead) > 1 and not for_rollback and place.lender is None:
                 answers = _ask_together(place, [each for each, _ in ahead], asks)
             gate, patience = ahead.pop(0)
             primitive = gate.primitive
             if holds and not here.keeps:  # who blocks for this one has those meanwhile; who parks gives them back
                 here = replace(place, keeps=True)
             declaration, answer = place.declarations[primitive], answers.pop(gate, None)
+            lent, declaration = borrowed(place, primitive, declaration, patience)
+            holds += lent
+            if declaration is None:
+                continue
             hold = gate.acquire(here, declaration, patience=patience, answer=answer)
             holds += [hold] if hold is not None else []
-    except BaseException as error:
+        place.confirm()
+    except BaseException as met:
+        error = (wait_out(place, met) if not for_rollback else None) or met
         for unread in answers:
             asks[unread].abandon()
         turns = [hold for hold in holds if hold.primitive == "ordered_lock"]  # kept by who will come again
         if isinstance(error, Parked):
             place.notes[COMES_AGAIN_IN] = max(0.0, (error.park.resume_at - clock.present()).total_seconds())
-            error.keep([entry for hold in turns for entry in hold.as_json()])
+            error.keep(tuple(kept for hold in turns for kept in hold.recorded()))
         release([hold for hold in holds if hold not in turns], Ending.REFUSED)
-        if isinstance(error, Parked) and gate is not None and (place.keeps or turns):
+        if isinstance(error, Parked) and error is met and gate is not None and (place.keeps or turns):
             try:
                 deadlocks.look_before_park(gate, place, error.park)
             except DeadlockDetected as found:
@@ -265,6 +369,8 @@ def acquire(place: Place, *, for_rollback: bool = False) -> list[Hold]:
         release(turns, _ending_of(error, place))
         if isinstance(error, CoordinationError):
             error.fill(reactor=place.reactor or None, step=place.step or None, primitive=primitive or None)
+        if error is not met:
+            raise error from met
         raise
     return holds
 
@@ -284,6 +390,8 @@ def _ask_together(place: Place, gates: Iterable[Gate], asks: dict[Gate, Ask[Any]
     """Answers of as many of these gates, from the first, as can be asked in one round trip; none where that would be one."""
     asks.clear()
     for gate in gates:
+        if gate.spends and place.is_to_be_asked:
+            break
         try:
             ask = gate.ask(place, place.declarations[gate.primitive])
         except CoordinationError:
@@ -303,7 +411,21 @@ def _ending_of(error: BaseException, place: Place) -> Ending:
         return Ending.REFUSED
     if isinstance(error, CoordinationError):
         return Ending.FAILED
-    return Ending.SKIPPED if isinstance(error, Decided) else Ending.REFUSED
+    if isinstance(error, Decided):
+        return Ending.FAILED if isinstance(error.result, Failure) else Ending.SKIPPED
+    return Ending.REFUSED
+
+
+def take_back(place: Place) -> None:
+    """The success of the work at this place was undone; once, or again after a crash in between."""
+    for primitive, declaration in place.declarations.items():
+        gate = gate_of(primitive)
+        if gate is None:
+            continue
+        try:
+            gate.take_back(place, declaration)
+        except CoordinationKeyError as error:  # a key that cannot be had was never passed either
+            logger.debug("event=reactor_coord.nothing_to_take_back primitive=%s error=%s", primitive, error)
 
 
 def release(holds: list[Hold], ending: Ending) -> None:
@@ -318,12 +440,13 @@ def release(holds: list[Hold], ending: Ending) -> None:
             hold.gate.release(hold, ending)
         for key in hold.taken.keys if hold.is_told else ():
             hold.place.emit(
-                EventKind.RELEASED,
-                step=hold.place.step,
-                primitive=hold.primitive,
-                key=key.key,
-                fence=key.fence,
-                inner=hold.is_inner,
+                HoldReleased(
+                    step=hold.place.step,
+                    primitive=hold.primitive,
+                    key=key.key,
+                    fence=key.fence,
+                    inner=hold.is_inner,
+                )
             )
     probes.reached("release.after")
 
@@ -335,7 +458,7 @@ def _give_together(holds: list[Hold], ending: Ending) -> bool:
         return True
     try:
         answers = coordination.together(asks, until_refused=False)
-    except CoordinationUnavailable:
+    except NO_ANSWER:
         return False
     if answers is None:
         return False

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from reactor_coord import probes
 from reactor_coord.coordination import HIGHEST_PRIORITY, Ask, Holdings, Refused, Requester, Taken
-from reactor_coord.errors import ContentionError, CoordinationUnavailable
-from reactor_coord.runtime import contention, deadlocks
+from reactor_coord.errors import NO_ANSWER, ContentionError
+from reactor_coord.runtime import contention, deadlocks, losses
 from reactor_coord.runtime.dispatch import wake
-from reactor_coord.runtime.gates import Ending, Hold, Place
+from reactor_coord.runtime.gates import WAITED, Ending, Hold, Place
 
 DECLARED_AT_MOST = HIGHEST_PRIORITY - 1
 """Of a declaration: a rollback stands before all who go forward, whatever they declare."""
@@ -23,6 +23,7 @@ class HoldingGate:
 
     primitive: str
     once: bool = False
+    spends: bool = False
     contended: ClassVar[type[ContentionError]]
 
     @property
@@ -54,6 +55,9 @@ class HoldingGate:
     ) -> Taken | Refused:
         """Block for it up to `timeout` seconds."""
         raise NotImplementedError
+
+    def take_back(self, place: Place, declaration: Any) -> None:
+        """It was given back: nothing of a success is left."""
 
     def rollback_wait(self, declaration: Any) -> float | None:
         """See `Gate`."""
@@ -94,7 +98,7 @@ class HoldingGate:
             )
         hold = Hold(self, answer, place, declaration)
         try:
-            self.holdings.watch(answer, hold.lost.add, prolong=declaration.auto_extend)
+            self.holdings.watch(answer, losses.noticer(hold), prolong=declaration.auto_extend)
             for key in answer.keys:
                 contention.tell_taken(place, self.primitive, key)
             probes.reached("step.after_take")
@@ -108,13 +112,20 @@ class HoldingGate:
     ) -> Taken | Refused:
         looks = deadlocks.watcher(place, self.primitive)
         if patience is not None:
-            first = replace(place.requester, priority=HIGHEST_PRIORITY)
+            first = replace(place.requester, priority=HIGHEST_PRIORITY, renews=declaration.auto_extend)
             return self.wait(keys, first, declaration, timeout=patience, max_waiting=None, on_refused=looks)
         who = _who(place, declaration)
         if parks:
             return self.take(keys, who, declaration, max_waiting=declaration.max_waiting)
         seconds = contention.seconds_to_wait(place, declaration, patience)
-        return self.wait(keys, who, declaration, timeout=seconds, max_waiting=declaration.max_waiting, on_refused=looks)
+
+        def refused(answer: Refused) -> None:
+            place.notes[WAITED] = True
+            if looks is not None:
+                looks(answer)
+
+        limit = declaration.max_waiting
+        return self.wait(keys, who, declaration, timeout=seconds, max_waiting=limit, on_refused=refused)
 
     def giving(self, hold: Hold, ending: Ending) -> list[Ask[tuple[str, ...]]]:
         """All the keys of it."""
@@ -134,7 +145,7 @@ class HoldingGate:
         prolongs = hold.declaration.auto_extend
         try:
             hold.lost |= self.holdings.renew(hold.taken) if prolongs else self.holdings.lost(hold.taken)
-        except CoordinationUnavailable:
+        except NO_ANSWER:
             hold.lost |= self.holdings.keeper.lapsed(hold.taken)
         else:
             hold.seen_at = asked_at
@@ -154,6 +165,7 @@ def _keys_of(place: Place, declaration: Any) -> list[str]:
 
 def _who(place: Place, declaration: Any) -> Requester:
     """Who goes forward, at the declared priority."""
-    if not declaration.priority:
-        return place.requester
-    return replace(place.requester, priority=min(declaration.priority, DECLARED_AT_MOST))
+    who = place.requester
+    if not declaration.auto_extend:
+        who = replace(who, renews=False)
+    return replace(who, priority=min(declaration.priority, DECLARED_AT_MOST)) if declaration.priority else who

@@ -17,6 +17,7 @@ from uuid import UUID
 from django.db import connections
 
 from reactor_coord import conf
+from reactor_coord.engine.delays import lease_retry
 from reactor_coord.errors import LeaseLost
 from reactor_coord.storage import store
 
@@ -108,7 +109,7 @@ class LeaseKeeper:
         try:
             lease.renew()
         except Exception as error:  # noqa: BLE001 - the thread serves every lease of the process: one that fails is tried again
-            lease.next_renewal = time.monotonic() + min(1.0, lease.ttl / 10)
+            lease.next_renewal = time.monotonic() + lease_retry(lease.ttl)
             logger.warning("event=reactor_coord.lease_renewal_failed execution=%s error=%s", lease.root_id, error)
 
 

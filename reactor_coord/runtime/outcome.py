@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from django.db import connections
 
+from reactor_coord.engine import records
+from reactor_coord.engine.delays import handle_polls
+from reactor_coord.engine.records import RollbackFailure as RollbackFailure  # what the package's root names
 from reactor_coord.engine.states import ExecutionStatus, is_terminal
-from reactor_coord.errors import ReactorFailed
+from reactor_coord.errors import CompensationError, ExecutionPending, ReactorFailed
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -22,53 +25,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RollbackFailure:
-    """One cleanup that did not happen. `reason`: coordination_unavailable | raised | returned_failure."""
+class FailureView(records.Failure):
+    """Why an execution failed: the step that failed (empty for the reactor itself), what it said, what stayed undone.
 
-    step: str
-    kind: str
-    reason: str
-    message: str
-    key: str = ""
-    reactor: str = ""
+    Attributes: `step`, `reactor`, `error_type`, `message`, `arguments`, `rollback_failures` (each a `RollbackFailure`) and
+    `error`.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class FailureView:
-    """Why an execution failed: the step that failed (empty for the reactor itself), what it said, what stayed undone."""
-
-    step: str
-    reactor: str
-    error_type: str
-    message: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    rollback_failures: tuple[RollbackFailure, ...] = ()
-    error: BaseException | None = None
+    error: BaseException | None = field(default=None, metadata=records.NOT_STORED)
     """The exception itself, in the process where it was raised; None when read from a row."""
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any], error: BaseException | None = None) -> Self:
-        """Read what `Execution.failure` holds."""
-        return cls(
-            step=data.get("step", ""),
-            reactor=data.get("reactor", ""),
-            error_type=data.get("error_type", ""),
-            message=data.get("message", ""),
-            arguments=data.get("arguments") or {},
-            rollback_failures=tuple(RollbackFailure(**entry) for entry in data.get("rollback_failures", ())),
-            error=error,
-        )
-
     def __str__(self) -> str:
-        where = f"{self.reactor}.{self.step}" if self.step else self.reactor
-        return f"{where}: {self.error_type}: {self.message}"
+        return f"{self.where}: {self.error_type}: {self.message}"
+
+
+def failure_of(row: Execution, error: BaseException | None = None) -> FailureView | None:
+    """Why the execution failed; None of one that did not. `error`: the exception itself, where it is at hand."""
+    return replace(FailureView.from_json(row.failure), error=error) if row.failure else None
 
 
 class Results(Mapping[str, Any]):
     """The results of an execution's completed steps by name, decoded when read. A skipped step reads as None."""
 
     def __init__(self, runs: Iterable[StepRun]) -> None:
-        self._encoded = {run.step: run.result for run in runs if run.completion_order is not None}
+        self._encoded = {
+            run.step: run.result for run in runs if run.completion_order is not None and not run.is_contained
+        }
 
     def __getitem__(self, name: str) -> Any:
         from reactor_coord.storage import codec
@@ -114,20 +96,52 @@ class Outcome:
         """It waits for somebody's answer."""
         return self.status == ExecutionStatus.PAUSED
 
+    @property
+    def pending(self) -> bool:
+        """It is not over, and needs nothing: a worker goes on with it (`background_after`, or it was enqueued before)."""
+        waits = (ExecutionStatus.PAUSED, ExecutionStatus.NEEDS_DEFINITION)
+        return not is_terminal(self.status) and self.status not in waits
+
+    @property
+    def handle(self) -> ExecutionHandle:
+        """The handle of the execution, to wait for its end or to look at it later."""
+        return ExecutionHandle(self.execution.id, created=False)
+
     def unwrap(self) -> Any:
-        """Return the value of a completed or halted execution; raises `ReactorFailed` for any other."""
+        """Return the value of a completed or halted execution.
+
+        Raises `ExecutionPending` for one that is not over, `ReactorFailed` for one that failed or was cancelled: from the error
+        that failed it, or from the `CompensationError` of a cleanup that could not have its key.
+        """
         if self.succeeded or self.halted:
             return self.value
-        cause = self.failure.error if self.failure else None
-        message = str(self.failure) if self.failure else f"execution {self.execution.id} is {self.status}"
-        raise ReactorFailed(message, failure=self.failure) from cause
+        if not is_terminal(self.status):
+            raise ExecutionPending(execution_id=str(self.execution.id), status=self.status.value)
+        raise ReactorFailed(str(self.failure or self._stands()), failure=self.failure) from self._cause()
+
+    def _cause(self) -> BaseException | None:
+        """The cleanup that could not have its key, in its turn from the error that failed the step; else that error."""
+        failed = self.failure
+        if failed is None or not failed.is_incomplete:
+            return failed.error if failed is not None else None
+        for left in failed.rollback_failures:
+            if left.error_type == CompensationError.__name__:
+                error = CompensationError(
+                    reactor=left.reactor, step=left.step, kind=left.kind, key=left.key, problem=left.message
+                )
+                error.__cause__ = failed.error
+                return error
+        return failed.error
+
+    def _stands(self) -> str:
+        return f"execution {self.execution.id} is {self.status}{': ' + self.reason if self.reason else ''}"
 
     @classmethod
     def of_row(cls, row: Execution) -> Self:
         """Read where an execution stands from its row. One query for the step results."""
         from reactor_coord.storage import codec, store
 
-        failure = FailureView.from_json(row.failure) if row.failure else None
+        failure = failure_of(row)
         results = Results(store.step_runs([row.id]))
         value = codec.decode(row.result) if row.result is not None else None
         return cls(ExecutionStatus(row.status), row, value, failure, results, row.reason)
@@ -167,16 +181,16 @@ class ExecutionHandle:
 
         Looks at the row every `interval` seconds, growing to half a second: for commands and tests, not for a web view.
         """
-        deadline = time.monotonic() + timeout
+        deadline, polls, looks = time.monotonic() + timeout, handle_polls(interval), 0
         while True:
             row = self.execution
             if is_terminal(row.status) or row.status in {ExecutionStatus.PAUSED, ExecutionStatus.NEEDS_DEFINITION}:
                 return Outcome.of_row(row)
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"execution {self.id} is still {row.status} after {timeout:g} s{_why_not(row)}")
-            time.sleep(interval)
-            interval = min(interval * 1.3, 0.5)
+            looks += 1
+            time.sleep(polls.after(looks))
 
-    def cancel(self, reason: str = "") -> None:
-        """Cancel it; what was done is rolled back."""
-        self.execution.cancel(reason=reason)
+    def cancel(self, reason: str = "", *, rollback: bool = True) -> None:
+        """Cancel it; what was done is rolled back, unless `rollback` is false."""
+        self.execution.cancel(reason=reason, rollback=rollback)

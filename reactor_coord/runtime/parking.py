@@ -6,12 +6,14 @@ park in one transaction and frees the worker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
+from reactor_coord.engine.events import ExecutionParked
+from reactor_coord.engine.records import ParkedHold, Wait
 from reactor_coord.engine.states import ParkKind
+
+NOTHING = Wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Park:
     kind: ParkKind
     resume_at: datetime
     step: str = ""
-    waiting_on: Mapping[str, Any] | None = None
+    waiting_on: Wait = NOTHING
     is_timed: bool = False
     """Whether only time ends it, and a message before then is a stray one."""
 
@@ -33,7 +35,21 @@ class Parked(BaseException):
         super().__init__(f"parked until {park.resume_at.isoformat()} ({park.kind})")
         self.park = park
 
-    def keep(self, turns: list[dict[str, Any]]) -> None:
+    def event(self, step: str) -> ExecutionParked:
+        """What is told of it at this step; at none, where the reactor's own declarations are waited for."""
+        waits_on = self.park.waiting_on
+        return ExecutionParked(
+            step=step,
+            primitive=waits_on.primitive,
+            key=waits_on.key,
+            park_kind=self.park.kind,
+            held_by=waits_on.holder,
+            attempt=waits_on.attempts,
+            place=waits_on.place,
+            until=self.park.resume_at,
+        )
+
+    def keep(self, turns: tuple[ParkedHold, ...]) -> None:
         """Note the turns that are kept while a later gate of the same place is waited for: who leaves that leaves these."""
         if turns:
-            self.park = replace(self.park, waiting_on={**(self.park.waiting_on or {}), "turns": turns})
+            self.park = replace(self.park, waiting_on=replace(self.park.waiting_on, turns=turns))

@@ -10,21 +10,25 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from reactor_coord.engine.states import EventKind, ParkKind, StepStatus
-from reactor_coord.errors import ExecutionConflict, NotRunnable
+from reactor_coord.engine.delays import CLAIMS
+from reactor_coord.engine.events import OperatorActed, StepStarted
+from reactor_coord.engine.records import Wait
+from reactor_coord.engine.states import ParkKind, StepStatus
+from reactor_coord.engine.step_transitions import StepMove
+from reactor_coord.errors import ExecutionConflict
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.results import Failure, Success
-from reactor_coord.runtime import events, steps, units
+from reactor_coord.runtime import steps, units
 from reactor_coord.runtime.dispatch import send
 from reactor_coord.runtime.parking import Park, Parked
-from reactor_coord.storage import clock, codec, pauses, store
+from reactor_coord.storage import clock, codec, journal, pauses, store
 
 if TYPE_CHECKING:
     from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
     from reactor_coord.runtime.tree import Frame
 
-TAKEN_UP_SECONDS = 3.0
-"""For how long an answer waits for an execution that was taken up in vain to pause again."""
+TAKEN_UP_SECONDS = 2.0
+"""For how long an answer waits for an execution that was taken up in vain to pause again, before it is left for the next look."""
 
 FAR = datetime(9999, 1, 1, tzinfo=UTC)
 """A pause without a timeout."""
@@ -48,16 +52,18 @@ def perform(frame: Frame, step: StepDefinition) -> None:
         if refused is not None:
             failed = attempt.settle(Failure(refused, retryable=False), began=False)
             return steps.conclude(frame, step, attempt.close(failed))
-        run.status, run.started_at = StepStatus.WAITING, clock.present()
+        store.move_step(run, StepMove.WAIT)
+        run.started_at = clock.present()
         run.arguments = steps.encode_arguments(attempt.arguments, step.redacted)
+        frame.emit(StepStarted(step=step.name, attempt=1))
+        frame.tree.write(run)  # here alone: an answer may come to the row while a worker looks at it
     ends_at = _ends_at(step, run)
     if clock.present() >= ends_at:
         late = f"nobody answered {run.correlation_id!r} within {step.options['timeout']:g} s"
         return steps.conclude(frame, step, attempt.close(attempt.settle(Failure(TimeoutError(late)), began=False)))
-    frame.tree.write(run)
-    told = {"step": step.name, "reactor": frame.definition.label, "correlation_id": run.correlation_id}
-    parked = Parked(Park(ParkKind.INTERRUPT, ends_at, step.name, told))
-    steps.tell_parked(frame, step.name, parked)
+    asked = Wait(step=step.name, reactor=frame.definition.label, correlation_id=run.correlation_id)
+    parked = Parked(Park(ParkKind.INTERRUPT, ends_at, step.name, asked))
+    frame.emit(parked.event(step.name))
     raise parked
 
 
@@ -68,16 +74,16 @@ def _ends_at(step: StepDefinition, run: StepRun) -> datetime:
 
 def _refusal(frame: Frame, step: StepDefinition, run: StepRun) -> Exception | None:
     """Name the question; why it cannot be asked, if it cannot."""
-    if _is_in_a_map(frame):
-        return NotRunnable(
-            f"{frame.definition.label}.{step.name} is an interrupt inside an element of a map, which is not supported: "
-            f"ask before the map, or after it"
-        )
     reference = step.options.get("correlation_id")
     try:
         name = str(reference.resolve(frame)) if reference is not None else str(frame.execution.id)
     except Exception as error:  # noqa: BLE001 - whatever the reference's map raises fails the step
         return error
+    if not pauses.is_name(name):
+        return ValueError(
+            f"{frame.definition.label}.{step.name}: a correlation id has 1 to {pauses.LONGEST_NAME} characters, without NUL and "
+            f"lone surrogates; this one has {len(name)}: {name[:60]!a}"
+        )
     if pauses.is_waited_for(name, _root_reactor(frame)):
         return ExecutionConflict(
             f"{frame.definition.label}.{step.name} cannot wait for {name!r}: another execution does already",
@@ -93,14 +99,6 @@ def _root_reactor(frame: Frame) -> str:
     return frame.tree.root.reactor
 
 
-def _is_in_a_map(frame: Frame | None) -> bool:
-    while frame is not None:
-        if frame.execution.element_index is not None:
-            return True
-        frame = frame.parent
-    return False
-
-
 # ---- answering
 
 
@@ -110,7 +108,7 @@ def answer(definition: ReactorDefinition, correlation_id: str, step: str | None,
     Raises `ExecutionConflict` when nobody waits for it (any more, or yet), `InputValidationError` for a payload it does
     not accept; then nothing has changed.
     """
-    run = pauses.find(correlation_id, definition.name, step)
+    run = pauses.find(correlation_id, definition.name, step) if pauses.is_name(correlation_id) else None
     if run is None:
         where = f" at step {step!r}" if step else ""
         raise ExecutionConflict(
@@ -130,29 +128,43 @@ def answer_run(run: StepRun, payload: Any, *, reason: str = "", actor: str = "")
     value = step.options["payload"].validate(payload, f"the answer to {definition.label}.{run.step}")
     root = store.load(run.execution.root_id or run.execution.id)
     assert root is not None
-    told = {"verb": "resume", "correlation_id": run.correlation_id, "reason": reason, "actor": actor}
-    note = events.row(root, EventKind.OPERATOR, step=run.step, **told)
-    if not _claim(run, codec.encode(value, step.options["payload"].redacted), root, note):
+    told = OperatorActed(
+        step=run.step, verb="resume", correlation_id=run.correlation_id or "", reason=reason, actor=actor
+    )
+    note = journal.note(root, told)
+    encoded = codec.encode(value, step.options["payload"].redacted)
+    if not _claim(run, encoded, root, journal.row(note), _ends_at(step, run)):
         raise ExecutionConflict(
-            f"{run.correlation_id!r} was answered already, or its execution is over",
+            _why_refused(run),
             execution_id=str(root.id),
             status=root.status,
             verb="be resumed",
         )
-    events.publish(note, definition)
+    journal.publish(note)
     store.on_commit(lambda: send(str(root.id), root.queue))
     return root
 
 
-def _claim(run: StepRun, value: Any, root: Execution, note: TraceEvent) -> bool:
+def _why_refused(run: StepRun) -> str:
+    if pauses.is_open(run):
+        return f"{run.correlation_id!r} could not be answered while a worker looks at it: answer again, if it is still open"
+    return f"{run.correlation_id!r} was answered already, or its execution is over"
+
+
+def _claim(run: StepRun, value: Any, root: Execution, note: TraceEvent, ends_at: datetime) -> bool:
     """Claim the question; False when it is no longer open.
 
     A message too many (a unit that ended meanwhile, a repeated one) takes a paused execution up for a moment, which finds
-    its question open and pauses again: an answer that falls into that moment is not refused, it comes again.
+    its question open and pauses again: an answer that falls into that moment comes again. Where that worker is dead, its
+    lease runs for long still: the answer is left for the next look, unless that might find the question overdue first.
     """
-    deadline = time.monotonic() + TAKEN_UP_SECONDS
+    deadline, tries = time.monotonic() + TAKEN_UP_SECONDS, 0
     while not pauses.claim_answer(run, value, root.id, units.look_at(), note):
-        if not pauses.is_open(run) or time.monotonic() > deadline:
+        if not pauses.is_open(run):
             return False
-        time.sleep(0.02)
+        if time.monotonic() > deadline:
+            is_in_time = clock.present() + timedelta(seconds=TAKEN_UP_SECONDS) < ends_at
+            return is_in_time and pauses.leave_answer(run, value, root.id, note)
+        tries += 1
+        time.sleep(CLAIMS.after(tries))
     return True

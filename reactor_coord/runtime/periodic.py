@@ -11,10 +11,10 @@ from django.utils import timezone
 from reactor_coord.coordination import Ask, HeldKey, Requester, Taken, periods
 from reactor_coord.coordination.period import Bucket, Mark, bucket_at
 from reactor_coord.declare.coordination import PeriodDeclaration
-from reactor_coord.engine.states import EventKind
-from reactor_coord.errors import CoordinationUnavailable
+from reactor_coord.engine.events import HoldRefused
+from reactor_coord.errors import NO_ANSWER
 from reactor_coord.results import Decided, Skipped
-from reactor_coord.runtime.gates import Ending, Hold, Place
+from reactor_coord.runtime.gates import Ending, Hold, Place, path_of
 
 logger = logging.getLogger("reactor_coord")
 
@@ -24,12 +24,16 @@ Looked = tuple[Bucket, Mark | None]
 REASON = "period"
 NEVER_LAPSES = 10.0**9
 
+UNMARK_SECONDS = 600.0
+"""For how long a mark that could not be taken back is tried again, in the background of this process."""
+
 
 class PeriodCheck:
     """The early look: a second arrival in the bucket is skipped before it takes anything."""
 
     primitive = "period"
     once = True
+    spends = False
 
     def applies(self, place: Place) -> bool:
         """Always."""
@@ -58,13 +62,13 @@ class PeriodCheck:
         if mark is None:
             return key, bucket
         place.emit(
-            EventKind.REFUSED,
-            step=place.step,
-            primitive=self.primitive,
-            key=key,
-            holder=f"execution {mark.by}",
-            held_by=f"execution {mark.by}",
-            bucket=bucket.name,
+            HoldRefused(
+                step=place.step,
+                primitive=self.primitive,
+                key=key,
+                held_by=f"execution {mark.by}",
+                bucket=bucket.name,
+            )
         )
         raise Decided(Skipped(reason=REASON))
 
@@ -73,15 +77,14 @@ class PeriodCheck:
         if ending is not Ending.SUCCEEDED:
             return []
         key, bucket = hold.place.notes[NOTE]
-        requester = hold.place.requester
-        return [periods().marking(key, bucket, requester.execution or requester.owner)]
+        return [periods().marking(key, bucket, _run_of(hold.place.requester))]
 
     def release(self, hold: Hold, ending: Ending) -> None:
         """The same by itself."""
         try:
             for ask in self.giving(hold, ending):
                 periods().send(ask)
-        except CoordinationUnavailable as error:
+        except NO_ANSWER as error:
             key, bucket = hold.place.notes[NOTE]
             logger.warning("event=reactor_coord.period_not_marked key=%s bucket=%s error=%s", key, bucket.name, error)
 
@@ -94,9 +97,25 @@ class PeriodCheck:
     def leave(self, keys: Iterable[str], requester: Requester, *, parked: bool = False) -> None:
         """It has no line."""
 
+    def take_back(self, place: Place, declaration: PeriodDeclaration) -> None:
+        """The success was undone: it is listed in its bucket no longer, unless the mark is to be kept."""
+        if declaration.keep_mark:
+            return
+        key, run = place.text_of(declaration.key), _run_of(place.requester)
+        try:
+            periods().unmark(key, run)
+        except NO_ANSWER as error:
+            logger.warning("event=reactor_coord.period_not_unmarked key=%s run=%s error=%s", key, run, error)
+            periods().unmark_later(key, run, UNMARK_SECONDS)
+
     def rollback_wait(self, declaration: PeriodDeclaration) -> float | None:
         """Never gates cleanup."""
         return None
+
+
+def _run_of(requester: Requester) -> str:
+    """Name a success in its bucket, so that its undo finds it again."""
+    return path_of(requester) if requester.execution else requester.owner
 
 
 def _of_then(place: Place, declaration: PeriodDeclaration, instant: datetime) -> tuple[str, Bucket]:
@@ -133,4 +152,4 @@ class PeriodRecheck(PeriodCheck):
             place.notes[NOTE] = self._look(place, declaration, answer)
         key, _ = place.notes[NOTE]
         taken = Taken((HeldKey(key, 0, "free", 0.0),), "", place.requester, NEVER_LAPSES, self.primitive)
-        return Hold(self, taken, place, declaration, is_told=False)
+        return Hold(self, taken, place, declaration, is_told=False, is_fenced=False)

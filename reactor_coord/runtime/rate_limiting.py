@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -15,10 +16,11 @@ from reactor_coord import conf
 from reactor_coord.coordination import Admission, Ask, Requester, Slot, Window, rate_limits
 from reactor_coord.declare.coordination import WINDOWS, RateLimitDeclaration
 from reactor_coord.declare.suggest import did_you_mean
-from reactor_coord.engine.states import EventKind, ParkKind
+from reactor_coord.engine.events import HoldAcquired, HoldRefused
+from reactor_coord.engine.states import ParkKind
 from reactor_coord.errors import CoordinationKeyError, RateLimitExceeded
 from reactor_coord.results import Decided, Skipped
-from reactor_coord.runtime.gates import Ending, Hold, Place, identity
+from reactor_coord.runtime.gates import WAITED, Ending, Hold, Place, identity
 from reactor_coord.runtime.parking import Park, Parked
 from reactor_coord.storage import clock
 
@@ -38,6 +40,7 @@ class RateCharge:
 
     primitive = "rate_limit"
     once = True
+    spends = True
     mode = "charge"
 
     def applies(self, place: Place) -> bool:
@@ -67,21 +70,23 @@ class RateCharge:
             if slot is None or not plans or slot.in_seconds > IN_PLACE_SECONDS:
                 break
             time.sleep(slot.in_seconds)
+            place.notes[WAITED] = True
             slot = rate_limits().send(ask).slot
         if slot is not None:
             self._refused(place, declaration, ask.key, slot, plans=plans)
         if self.mode == "charge":
-            place.emit(EventKind.ACQUIRED, step=place.step, primitive=self.primitive, key=ask.key, how="charged")
+            place.emit(HoldAcquired(step=place.step, primitive=self.primitive, key=ask.key, how="charged"))
         return None
 
     def _refused(self, place: Place, declaration: RateLimitDeclaration, key: str, slot: Slot, *, plans: bool) -> None:
         place.emit(
-            EventKind.REFUSED,
-            step=place.step,
-            primitive=self.primitive,
-            key=key,
-            retry_after=round(slot.in_seconds, 3),
-            planned=slot.planned,
+            HoldRefused(
+                step=place.step,
+                primitive=self.primitive,
+                key=key,
+                retry_after_seconds=round(slot.in_seconds, 3),
+                planned=slot.planned,
+            )
         )
         if plans:
             raise Parked(_park(place, key, slot))
@@ -113,6 +118,9 @@ class RateCharge:
         for key in keys:
             rate_limits().cancel(key, identity(requester))
 
+    def take_back(self, place: Place, declaration: RateLimitDeclaration) -> None:
+        """A start that was counted stays counted: nothing of a success is left."""
+
     def rollback_wait(self, declaration: RateLimitDeclaration) -> float | None:
         """Never gates cleanup."""
         return None
@@ -122,6 +130,7 @@ class RateLook(RateCharge):
     """The early look: refuses before anything is taken, and spends nothing."""
 
     mode = "look"
+    spends = False
 
     def applies(self, place: Place) -> bool:
         """Unless the charge follows at once."""
@@ -136,15 +145,26 @@ def _plans(place: Place, declaration: RateLimitDeclaration) -> bool:
 def resolve(place: Place, declaration: RateLimitDeclaration) -> tuple[str, list[Window], str]:
     """Return key, windows and algorithm: the declaration's own, or those of the named limit in the settings."""
     own = place.text_of(declaration.key) if declaration.key is not None else ""
+    windows, algorithm = windows_of(declaration, place.describe())
     if declaration.name is None:
-        return own, [Window(limit, seconds) for limit, seconds in declaration.windows], str(declaration.algorithm)
+        return own, windows, algorithm
+    # The name's own colons are encoded, so that "a:b" with the key "c" is not "a" with the key "b:c".
+    name = declaration.name.replace("%", "%25").replace(":", "%3A")
+    return f"{name}:{own}" if own else declaration.name, windows, algorithm
+
+
+def windows_of(declaration: RateLimitDeclaration, where: str) -> tuple[list[Window], str]:
+    """Return the windows, shortest first, and the algorithm. `where` names the place for the error.
+
+    Raises `CoordinationKeyError` for a named limit that the settings do not have.
+    """
+    if declaration.name is None:
+        return [Window(limit, seconds) for limit, seconds in declaration.windows], str(declaration.algorithm)
     limits = conf.settings().RATE_LIMITS
     if declaration.name not in limits:
         raise CoordinationKeyError(
-            f"{place.describe()} names the rate limit {declaration.name!r}, which REACTOR_COORD['RATE_LIMITS'] does not "
+            f"{where} names the rate limit {declaration.name!r}, which REACTOR_COORD['RATE_LIMITS'] does not "
             f"have.{did_you_mean(declaration.name, limits)}",
-            reactor=place.reactor,
-            step=place.step,
             primitive="rate_limit",
             key=declaration.name,
         )
@@ -155,27 +175,16 @@ def resolve(place: Place, declaration: RateLimitDeclaration) -> tuple[str, list[
         (Window(int(limit), float(WINDOWS.get(str(name)) or name)) for name, limit in windows.items()),
         key=lambda window: window.seconds,
     )
-    return f"{declaration.name}:{own}" if own else declaration.name, found, algorithm
+    return found, algorithm
 
 
 def _park(place: Place, key: str, slot: Slot) -> Park:
-    previous = place.previous or {}
     now = clock.present()
-    waiting_on = {
-        "path": place.path,
-        "reactor": place.reactor,
-        "step": place.step,
-        "primitive": "rate_limit",
-        "key": key,
-        "keys": [key],
-        "holder": "",
-        "place": slot.planned,
-        "waiting": slot.planned,
-        "since": previous.get("since", now.isoformat()),
-        "attempts": int(previous.get("attempts", 0)) + 1,
-        "stuck": 0,
-        "fence": 0,
-        "slot": datetime.fromtimestamp(slot.at, tz=UTC).isoformat(),
-    }
+    wait = replace(
+        place.wait_for(RateCharge.primitive, key, [key], now),
+        place=slot.planned,
+        waiting=slot.planned,
+        slot=datetime.fromtimestamp(slot.at, tz=UTC),
+    )
     resume_at = datetime.fromtimestamp(now.timestamp() + slot.in_seconds, tz=UTC)
-    return Park(ParkKind.CONTENTION, resume_at, place.step, waiting_on, is_timed=True)
+    return Park(ParkKind.CONTENTION, resume_at, place.step, wait, is_timed=True)

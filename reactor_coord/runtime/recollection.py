@@ -6,7 +6,6 @@ the database; what is noted here would stand.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from reactor_coord.storage.store import Batch
@@ -40,7 +39,8 @@ class Recollection:
 
     def restore(self) -> None:
         """Go back to it."""
-        self._tree.batch, self._tree.trace = self._batch, deque(self._trace)
+        self._tree.batch = self._batch
+        self._tree.facts.go_back(self._tree.trace, self._trace)
         for row, fields in self._fields:
             row.__dict__.clear()
             row.__dict__.update(fields)

@@ -10,23 +10,33 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from reactor_coord import probes
 from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
 from reactor_coord.declare.references import SKIPPED_VALUE, UNSET
-from reactor_coord.engine.states import EventKind, ExecutionStatus, Mode, StepStatus
+from reactor_coord.engine.events import Event
+from reactor_coord.engine.plan import next_step
+from reactor_coord.engine.records import ParkedHold, Wait
+from reactor_coord.engine.states import ExecutionStatus, Mode, StepStatus
+from reactor_coord.engine.step_transitions import StepMove
+from reactor_coord.engine.transitions import Transition
 from reactor_coord.errors import CodecError
 from reactor_coord.models import Execution, StepRun, TraceEvent
-from reactor_coord.runtime import events, gates, units
+from reactor_coord.results import Failure
+from reactor_coord.runtime import gates, losses, units
+from reactor_coord.runtime.copies import private
+from reactor_coord.runtime.facts import Facts
 from reactor_coord.runtime.lease import Lease
-from reactor_coord.storage import clock, codec, store
+from reactor_coord.storage import beside, clock, codec, journal, store
 from reactor_coord.storage.ids import uuid7
 from reactor_coord.storage.store import Batch
 
 if TYPE_CHECKING:
     from reactor_coord.runtime.gates import Ending, Hold
+    from reactor_coord.runtime.surroundings import Lender
 
 logger = logging.getLogger("reactor_coord")
 
@@ -40,11 +50,15 @@ class Tree:
     holds: list[Hold] = field(default_factory=list)
     """Every hold of the tree, outermost first."""
     cancel_requested: bool = False
+    held_for_cleanup: dict[tuple[UUID, str], list[Hold]] = field(default_factory=dict)
+    """What a step that failed for good holds until its own compensate has ended, by execution and step."""
+    is_body_unwritten: bool = False
+    """Whether a body has begun since the last checkpoint: only `Execution.current_step` says so then."""
     is_redis_given_up: bool = False
     """Whether its rollback has waited for Redis as long as it was to, in vain."""
-    waited: Mapping[str, Any] | None = None
+    waited: Wait | None = None
     """What the last park waited on; None once it is had."""
-    kept: list[Mapping[str, Any]] = field(default_factory=list)
+    kept: list[ParkedHold] = field(default_factory=list)
     """What the row says the last park keeps, and nothing here has taken up yet."""
     lost_workers: int = 0
     """Deaths of workers not yet laid to a step."""
@@ -53,7 +67,14 @@ class Tree:
     runs: dict[UUID, dict[str, StepRun]] = field(default_factory=dict)
     batch: Batch = field(default_factory=Batch)
     trace: deque[TraceEvent] = field(default_factory=deque)
+    facts: Facts = field(default_factory=Facts)
     error: BaseException | None = None
+    lender: Lender | None = None
+    """What is around a run inside a body: the execution of that body, which lends what it holds."""
+    lent: dict[tuple[str, str], Any] = field(default_factory=dict)
+    """For each key that this execution lends to work inside its bodies, the lock between threads of them."""
+    is_asked_for: bool = False
+    """Whether a wake or a cancellation came before the park was written, and no look has answered it yet."""
 
     @property
     def id(self) -> str:
@@ -72,8 +93,8 @@ class Tree:
             root,
             lease,
             cancel_requested=root.cancel_requested,
-            waited=root.waiting_on if isinstance(root.waiting_on, Mapping) else None,
-            kept=list(root.holds_kept or ()),
+            waited=root.waits_on,
+            kept=list(root.parked_holds),
             lost_workers=root.workers_lost,
         )
         if root.started_at is None:
@@ -88,10 +109,34 @@ class Tree:
         return tree
 
     def change(self, execution: Execution, **columns: Any) -> None:
-        """Have the next transaction write these columns."""
+        """Have the next transaction write these columns; a status is changed by `move` alone."""
+        assert "status" not in columns
         for name, value in columns.items():
             setattr(execution, name, value)
         self.batch.executions.setdefault(execution.id, {}).update(columns)
+
+    def move(self, execution: Execution, transition: Transition) -> None:
+        """Have the next transaction write what this transition says of an execution of the tree."""
+        columns = store.moved(execution, transition)
+        self.batch.executions.setdefault(execution.id, {}).update(columns)
+
+    def move_step(self, run: StepRun, move: StepMove) -> None:
+        """Have the next transaction write a step run with the status that this move leads to."""
+        store.move_step(run, move)
+        self.write(run)
+
+    def point_at(self, place: Place | None) -> None:
+        """Have the next transaction write which step may begin after it; None: no step."""
+        path = f"{place[0].execution.id}/{place[1].name}" if place is not None else ""
+        if self.root.current_step != path:
+            self.change(self.root, current_step=path)
+
+    def announce(self, frame: Frame, step: StepDefinition) -> None:
+        """Have it written that this step may begin: at no cost where the last checkpoint did, as it does but after a deploy."""
+        self.point_at((frame, step))
+        if "current_step" in self.batch.executions.get(self.root.id, {}):
+            self.save()
+        self.is_body_unwritten = True
 
     def write(self, run: StepRun) -> None:
         """Have the next transaction write this step run."""
@@ -102,14 +147,17 @@ class Tree:
         """Count these among what the tree holds."""
         self.holds += holds
         taken = {(hold.primitive, key.key) for hold in holds for key in hold.taken.keys}
-        self.kept = [entry for entry in self.kept if (entry["primitive"], entry["key"]) not in taken]
+        self.kept = [each for each in self.kept if (each.primitive, each.key) not in taken]
         for hold in holds:
-            if self.waited is not None and self.waited.get("path") == hold.place.path:
+            if self.waited is not None and self.waited.path == hold.place.path:
                 self.waited = None
         return holds
 
     def give(self, holds: list[Hold], ending: Ending) -> None:
-        """Give these back, newest first; empties the list."""
+        """Give these back, newest first; empties the list. What was lost of them has been told by then."""
+        for hold in holds:
+            if hold.lost:
+                losses.teller.await_told(hold)
         self.holds = [hold for hold in self.holds if hold not in holds]
         gates.release(holds, ending)
 
@@ -122,6 +170,11 @@ class Tree:
             batch.trace.append(self.trace.popleft())
         return batch
 
+    def record_at_once(self) -> None:
+        """Write the trace as it stands beside the work; what cannot be written so waits for the next checkpoint."""
+        rows = self.facts.take(self.trace)
+        self.facts.settle(rows, beside.record(rows), self.trace)
+
     def save(self) -> None:
         """Write it all in one transaction; raises `LeaseLost` when this process no longer runs the tree."""
         probes.reached("checkpoint.before")
@@ -132,6 +185,7 @@ class Tree:
             self.batch = batch
             raise
         self.cancel_requested = self.cancel_requested or saved.cancel_requested
+        self.is_body_unwritten = False
         probes.reached("checkpoint.after")
 
 
@@ -164,8 +218,15 @@ class Frame:
         return run
 
     def statuses(self) -> dict[str, StepStatus]:
-        """What the plan decides from."""
-        return {name: StepStatus(run.status) for name, run in self.runs.items()}
+        """What the plan decides from: a failure that is contained holds up nothing, as if the step had been skipped."""
+        return {
+            name: StepStatus.SKIPPED if run.is_contained else StepStatus(run.status) for name, run in self.runs.items()
+        }
+
+    def point_at_next(self) -> None:
+        """Have the next transaction write which step of this frame may begin after it."""
+        step = next_step(self.definition, self.statuses())
+        self.tree.point_at((self, step) if step is not None else None)
 
     @property
     def inputs(self) -> Mapping[str, Any]:
@@ -184,7 +245,7 @@ class Frame:
 
     def input(self, name: str) -> Any:
         """Scope: the reactor's input."""
-        return self.inputs[name]
+        return private(self.inputs[name])
 
     def result(self, step_name: str) -> Any:
         """Scope: a step's value; one that was skipped without a value is marked, so that nothing below it breaks."""
@@ -195,7 +256,15 @@ class Frame:
             value = codec.decode(run.result) if run.result is not None else None
             is_empty = run.status == StepStatus.SKIPPED and value is None
             self._results[step_name] = SKIPPED_VALUE if is_empty else value
-        return self._results[step_name]
+        value = self._results[step_name]
+        return value if value is SKIPPED_VALUE else private(value)
+
+    def failure(self, step_name: str) -> Failure | None:
+        """Scope: how a step failed, where that does not fail the reactor."""
+        run = self.runs.get(step_name)
+        if run is None or not run.is_contained:
+            return None
+        return Failure(str(run.why_failed or "it failed"), retryable=False)
 
     def value(self) -> Any:
         """The value the reactor returns."""
@@ -260,22 +329,26 @@ class Frame:
         self.tree.change(self.execution, completed_count=number)
         return number
 
-    def emit(
-        self, kind: EventKind, *, step: str = "", primitive: str = "", key: str = "", holder: str = "", **data: Any
-    ) -> None:
-        """Tell it once: a trace row with the next transaction, a signal (and by it a log line) now."""
-        row = TraceEvent(
-            root_id=self.tree.root.id,
-            execution=self.execution,
-            at=data.pop("at", None) or clock.present(),
-            kind=kind,
-            step=step,
-            primitive=primitive,
-            key=key,
-            data=data,
-        )
+    def emit(self, event: Event, *, at: datetime | None = None, at_once: bool = False) -> None:
+        """Tell it once: a trace row with the next transaction, or `at_once`; a signal (and by it a log line) now.
+
+        What is not recorded is a signal alone.
+        """
+        note = journal.note(self.execution, event, definition=self.definition, at=at)
+        if event.is_recorded:
+            self._write(note, at_once=at_once)
+        journal.publish(note)
+
+    def _write(self, note: journal.Note, *, at_once: bool) -> None:
+        row = journal.row(note)
         self.tree.trace.append(row)
-        events.publish(row, self.definition, holder)
+        if at_once:
+            self.tree.facts.add(row)
+            self.tree.record_at_once()
+
+
+Place = tuple[Frame, StepDefinition]
+"""One step of one frame of the tree."""
 
 
 def root_frame(tree: Tree, definition: ReactorDefinition) -> Frame:

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from django.db import InterfaceError, OperationalError, connections, models, transaction
 
+from reactor_coord.engine.delays import RECONNECTS
 from reactor_coord.errors import LeaseLost
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.storage import clock, postgresql
@@ -24,9 +25,6 @@ _STEP_RUN_KEY = ("execution", "step")
 _STEP_RUN_COLUMNS = tuple(
     each.name for each in StepRun._meta.concrete_fields if not each.primary_key and each.name not in _STEP_RUN_KEY
 )
-
-RECONNECT_AFTER = (0.0, 0.5, 1.0, 2.0, 4.0)
-"""Seconds before each attempt to write on a new connection; the lease outlives them all."""
 
 Row = TypeVar("Row", bound=models.Model)
 
@@ -55,8 +53,8 @@ def save(root_id: UUID, token: str, batch: Batch) -> Saved:
 
 
 def park(root_id: UUID, token: str, batch: Batch) -> bool:
-    """Like `save`, and let go of the lease. True when a wake or a cancellation came in meanwhile: the caller sends the
-    message after commit.
+    """Like `save`, and let go of the lease. True when a wake or a cancellation came in meanwhile: the caller looks again
+    after commit.
 
     The mark of that wake is cleared in the same transaction, so it is answered once; that of a cancellation stays for
     whoever claims the row next. A wake that comes later finds the row without a lease and claims it.
@@ -95,7 +93,7 @@ def _write_again(
 
     The row's `updated_at` says whether it did. Whether a wake came is not known then: a message too many does no harm.
     """
-    for pause in RECONNECT_AFTER:
+    for pause in RECONNECTS:  # the lease outlives them all
         time.sleep(pause)
         connections[using].close()
         try:

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from django.core.files.base import File
 from django.db import models
@@ -31,11 +32,15 @@ from reactor_coord.storage.classes import (
     read_instance,
     write_instance,
 )
+from reactor_coord.storage.element_values import ElementValues
 from reactor_coord.storage.scalars import BY_TAG, SCALARS, Unwritable, is_plain
 
 TAG = "$rc"
 ORDER = "$order"
 """Beside the entries of a dict: its keys in order, where PostgreSQL's and MySQL's own order of keys would lose it."""
+
+ELEMENTS = "elements"
+"""Values that stay in the rows of a map's elements: the tag says whose."""
 
 REDACTED = "redacted"
 REDACTED_SHOWN = "[redacted]"
@@ -64,16 +69,18 @@ def encode(value: Any, redacted: Collection[str] = frozenset(), *, path: str = "
 def _check_size(encoded: Any, path: str) -> None:
     if encoded is None or isinstance(encoded, bool | int | float):
         return
-    size, most = (
-        len(json.dumps(encoded, separators=(",", ":"), ensure_ascii=False).encode()),
-        settings().MAX_PAYLOAD_BYTES,
-    )
+    size, most = size_of(encoded), settings().MAX_PAYLOAD_BYTES
     if size > most:
         raise CodecError(
             f"{path or 'The value'} takes {size:,} bytes as JSON, more than the {most:,} of MAX_PAYLOAD_BYTES. Store it "
             "elsewhere and pass a reference to it, or raise the setting.",
             path=path,
         )
+
+
+def size_of(encoded: Any) -> int:
+    """Bytes of an encoded value, as `MAX_PAYLOAD_BYTES` counts them."""
+    return len(json.dumps(encoded, separators=(",", ":"), ensure_ascii=False).encode())
 
 
 def decode(data: Any, *, path: str = "") -> Any:
@@ -128,6 +135,8 @@ class _Writer:
             return {TAG: _SEQUENCES[kind], "v": self._items(_stable(value), path)}
         if kind in SCALARS:
             return {TAG: SCALARS[kind].tag, **SCALARS[kind].write(value)}
+        if isinstance(value, ElementValues):
+            return {TAG: ELEMENTS, "execution": str(value.execution_id), "step": value.step, "v": value.number}
         if isinstance(value, Promise):
             return self.write(str(value), path)
         return self._object(value, kind, path)
@@ -208,8 +217,7 @@ class _Reader:
             return data
         tag = data.get(TAG)
         if tag is None:
-            keys = data.get(ORDER, data)
-            return {key: self.read(data[key], f"{path}.{key}" if path else key) for key in keys}
+            return {key: self.read(data[key], f"{path}.{key}" if path else key) for key in _keys_of(data, path)}
         try:
             return self._tagged(tag, data, path)
         except (Unwritable, KeyError, TypeError, ValueError) as error:
@@ -232,6 +240,8 @@ class _Reader:
             return self.read(data["v"], path)
         if tag == "model":
             return read_instance(data, nested)
+        if tag == ELEMENTS:
+            return ElementValues(UUID(data["execution"]), str(data["step"]), int(data["v"]))
         if tag not in CLASS_KINDS_BY_TAG:
             raise Unwritable(f"it has an unknown tag {tag!r}")
         each = CLASS_KINDS_BY_TAG[tag]
@@ -239,6 +249,16 @@ class _Reader:
         if kind is None:
             raise Unwritable(f"there is no {each.tag} class of that name any more")
         return each.read(kind, data, nested)
+
+
+def _keys_of(data: Mapping[str, Any], path: str) -> Iterable[str]:
+    """The keys of a dict in their order; raises `CodecError` where what says the order is not what was written."""
+    order = data.get(ORDER)
+    if order is None:
+        return data
+    if not isinstance(order, list) or any(not isinstance(key, str) or key not in data for key in order):
+        raise CodecError(f"{path or 'The value'} (dict) cannot be read: its order names other keys.", path=path)
+    return order
 
 
 def _described(data: Mapping[str, Any]) -> str:
@@ -274,6 +294,8 @@ def _shown_tag(data: Mapping[str, Any]) -> Any:
             return _shown_entries({str(display(key)): each for key, each in data["v"]})
         if tag == "model":
             return f"{data['type']} {display(data['v'])}"
+        if tag == ELEMENTS:
+            return f"the {data['v']:,} values of {_cut(str(data['step']))}, each in the row of its element"
         return display(data["v"])
     except (LookupError, TypeError, ValueError):
         return f"[unreadable {tag}]"

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from django.db import models
 
-from reactor_coord.engine.states import LEASED, is_terminal
+from reactor_coord.engine.records import Wait
 from reactor_coord.models import Execution
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -95,16 +95,10 @@ def execution_field(name: str) -> models.Field[Any, Any]:
 
 
 def execution_changes(changes: Mapping[str, Any], present: datetime) -> dict[str, Any]:
-    """Changes of an execution with what follows from them: an end has a time and no lease, a park no lease, and the key that
-    is waited on is a column of its own, to search by."""
+    """Changes of an execution with what follows from them: the key that is waited on is a column of its own, to search by."""
     full = dict(changes)
-    status = full.get("status")
-    if status is not None and status not in LEASED:
-        full |= {"lease_token": "", "lease_expires_at": None}
-    if status is not None and is_terminal(status):
-        full.setdefault("finished_at", present)
     if "waiting_on" in full:
-        full["waiting_key"] = str((full["waiting_on"] or {}).get("key") or "")
+        full["waiting_key"] = Wait.from_json(full["waiting_on"]).key
     full.setdefault("updated_at", present)
     fields = {name: execution_field(name) for name in full}
     return {fields[name].attname: storable(fields[name], value) for name, value in full.items()}

@@ -11,12 +11,13 @@ from django.db import connections
 from django.db.models import F
 
 from reactor_coord.conf import settings
-from reactor_coord.engine.states import LEASED, WAITING, ExecutionStatus
+from reactor_coord.engine import transitions
+from reactor_coord.engine.states import LEASED
 from reactor_coord.models import Execution
 from reactor_coord.models.choices import values
-from reactor_coord.models.execution import CLAIMABLE
 from reactor_coord.storage import clock
 from reactor_coord.storage.columns import clean_text
+from reactor_coord.storage.transitions import apply_all
 
 
 def claim(execution_id: UUID | str, *, worker: str) -> Execution | None:
@@ -29,44 +30,32 @@ def claim(execution_id: UUID | str, *, worker: str) -> Execution | None:
     token = uuid4().hex
     if clock.is_postgresql(using):
         return _claim_returning(using, execution_id, token, clean_text(worker)[:255])
-    present = clock.now(using)
     free = Execution.objects.using(using).filter(pk=execution_id, root_id=F("id"), lease_token="")
-    changes = {
-        "lease_token": token,
-        "lease_expires_at": clock.now(using, plus=settings().LEASE_TTL),
-        "worker": clean_text(worker)[:255],
-        "wake_requested": False,
-        "looks": 0,
-        "updated_at": present,
-    }
-    claimed = free.filter(status__in=values(WAITING)).update(
-        status=ExecutionStatus.RUNNING.value, **changes
-    ) or free.filter(status=ExecutionStatus.ROLLING_BACK.value).update(**changes)
-    if not claimed:
+    if not apply_all(free, transitions.claim(token, clock.now(using, plus=settings().LEASE_TTL), worker)):
         return None
     return Execution.objects.using(using).filter(pk=execution_id, lease_token=token).first()
 
 
 _CLAIM_SQL = """
 UPDATE {table} SET
-    status = CASE WHEN status = '{rolling_back}' THEN status ELSE '{running}' END,
+    status = CASE status {targets} END,
     lease_token = %s,
     lease_expires_at = clock_timestamp() + %s * interval '1 second',
     worker = %s,
     wake_requested = false,
     looks = 0,
     updated_at = clock_timestamp()
-WHERE id = %s AND root_id = id AND lease_token = '' AND status IN ({claimable})
+WHERE id = %s AND root_id = id AND lease_token = '' AND status IN ({sources})
 RETURNING *
 """
 
 
 def _claim_returning(using: str, execution_id: UUID | str, token: str, worker: str) -> Execution | None:
+    claims = transitions.TABLE[transitions.Move.CLAIM]
     statement = _CLAIM_SQL.format(
         table=connections[using].ops.quote_name(Execution._meta.db_table),
-        running=ExecutionStatus.RUNNING.value,
-        rolling_back=ExecutionStatus.ROLLING_BACK.value,
-        claimable=", ".join(f"'{status}'" for status in CLAIMABLE),
+        targets=" ".join(f"WHEN '{source}' THEN '{target}'" for source, target in claims.items()),
+        sources=", ".join(f"'{source}'" for source in claims),
     )
     parameters = (token, settings().LEASE_TTL, worker, str(execution_id))
     rows = Execution.objects.using(using).raw(statement, parameters)

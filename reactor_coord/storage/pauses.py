@@ -7,16 +7,31 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
+from reactor_coord.engine import transitions
 from reactor_coord.engine.states import ExecutionStatus, Mode, StepStatus
+from reactor_coord.engine.step_transitions import StepMove
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.storage import clock
 from reactor_coord.storage.checkpoint import insert_trace
+from reactor_coord.storage.columns import clean_text
+from reactor_coord.storage.transitions import apply_all, apply_to_steps
 
 KIND = "interrupt"
 
-ON_ITS_WAY = (ExecutionStatus.PAUSED, ExecutionStatus.READY, ExecutionStatus.RUNNING, ExecutionStatus.PARKED)
+LONGEST_NAME = 255
+
+
+def is_name(correlation_id: str) -> bool:
+    """Whether a question can be stored under this name as it is: neither too long nor with what no database takes."""
+    return 0 < len(correlation_id) <= LONGEST_NAME and clean_text(correlation_id) == correlation_id
+
+
+TAKEN_UP = (ExecutionStatus.READY, ExecutionStatus.RUNNING, ExecutionStatus.PARKED)
+"""Of an execution that was paused, has no answer and is looked at, or was by a worker that is dead."""
+
+ON_ITS_WAY = (ExecutionStatus.PAUSED, *TAKEN_UP)
 
 
 def find(correlation_id: str, reactor: str, step: str | None = None) -> StepRun | None:
@@ -41,16 +56,35 @@ def is_waited_for(correlation_id: str, reactor: str) -> bool:
 def claim_answer(run: StepRun, payload: Any, root_id: UUID, look_at: datetime, note: TraceEvent) -> bool:
     """Give the answer to the question, once, and make its execution ready: one transaction. False when it was answered."""
     using = clock.alias()
-    present = clock.present()
-    open_one = StepRun.objects.using(using).filter(pk=run.pk, status=StepStatus.WAITING.value)
-    paused = Execution.objects.using(using).filter(pk=root_id, status=ExecutionStatus.PAUSED.value)
+    open_one = StepRun.objects.using(using).filter(pk=run.pk)
+    paused = Execution.objects.using(using).filter(pk=root_id)
     with transaction.atomic(using=using):
-        if not open_one.update(status=StepStatus.RUNNING.value, result=payload):
+        if not apply_to_steps(open_one, StepMove.ANSWER, result=payload):
             return False
-        ready = paused.update(
-            status=ExecutionStatus.READY.value, mode=Mode.WORKER.value, resume_at=look_at, updated_at=present
-        )
-        if not ready:
+        if not apply_all(paused, transitions.answer(look_at)):
+            transaction.set_rollback(True, using=using)
+            return False
+        insert_trace(using, [note])
+    return True
+
+
+def leave_answer(run: StepRun, payload: Any, root_id: UUID, note: TraceEvent) -> bool:
+    """Give the answer to a question whose execution a worker has taken up, living or dead: the next look finds it.
+
+    A worker writes the row of a question that waits to end it, and to count a death that it found: while one may do that the
+    answer is not left. The worker is told that it was woken; what a dead one left is a worker's to go on with. False when the
+    question was answered, its execution ends, or the answer cannot be left now.
+    """
+    using = clock.alias()
+    open_one = StepRun.objects.using(using).filter(pk=run.pk)
+    looked_at = Execution.objects.using(using).filter(
+        pk=root_id, status__in=[status.value for status in TAKEN_UP], cancel_requested=False
+    )
+    looked_at = looked_at.filter(Q(workers_lost=0) | Q(lease_token=""))
+    with transaction.atomic(using=using):
+        if not looked_at.update(wake_requested=True, mode=Mode.WORKER.value):
+            return False
+        if not apply_to_steps(open_one, StepMove.ANSWER, result=payload):
             transaction.set_rollback(True, using=using)
             return False
         insert_trace(using, [note])
@@ -70,7 +104,7 @@ def end_overdue(limit: int = 200) -> list[tuple[UUID, str]]:
     )
     ended = []
     for identity, queue in list(overdue.values_list("id", "queue")[:limit]):
-        if overdue.filter(pk=identity).update(status=ExecutionStatus.READY.value, mode=Mode.WORKER.value):
+        if apply_all(overdue.filter(pk=identity), transitions.expire()):
             ended.append((identity, queue))
     return ended
 

@@ -6,17 +6,22 @@ callers send or publish afterwards belongs into `on_commit`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from reactor_coord.conf import settings
+from reactor_coord.engine import transitions
+from reactor_coord.engine.delays import message_grace
 from reactor_coord.engine.states import TERMINAL, ExecutionStatus, Mode, StepStatus
+from reactor_coord.engine.step_transitions import StepMove
+from reactor_coord.errors import LeaseLost
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.models.choices import values
 from reactor_coord.storage import clock, governing
@@ -25,7 +30,19 @@ from reactor_coord.storage.clock import alias
 from reactor_coord.storage.columns import execution_changes, row_values
 from reactor_coord.storage.ids import uuid7
 from reactor_coord.storage.leases import claim, renew, request_wake
-from reactor_coord.storage.sweeping import Due, LostLease, abort_children, due, expired_leases, mark_lost, push_look
+from reactor_coord.storage.sweeping import (
+    Due,
+    LostLease,
+    abort_children,
+    due,
+    expired_leases,
+    give_back,
+    give_up,
+    look_by,
+    mark_lost,
+    push_look,
+)
+from reactor_coord.storage.transitions import apply, apply_to_steps, move_step, moved
 
 __all__ = [
     "Batch",
@@ -35,15 +52,20 @@ __all__ = [
     "Saved",
     "abort_children",
     "alias",
+    "apply",
     "atomic",
-    "change",
     "claim",
     "create",
     "due",
     "expired_leases",
+    "give_back",
+    "give_up",
     "load",
     "load_tree",
+    "look_by",
     "mark_lost",
+    "move_step",
+    "moved",
     "on_commit",
     "park",
     "prune",
@@ -74,6 +96,7 @@ class NewExecution:
     mode: str = Mode.WORKER.value
     queue: str = ""
     tags: Mapping[str, Any] = field(default_factory=dict)
+    trace_context: Mapping[str, str] = field(default_factory=dict)
     idempotency_key: str | None = None
     id: UUID = field(default_factory=uuid7)
     root_id: UUID | None = None
@@ -83,6 +106,8 @@ class NewExecution:
     status: str = ExecutionStatus.READY.value
     resume_at: datetime | None = None
     worker: str = ""
+    first_step: str = ""
+    """The step that begins first."""
 
 
 def create(new: NewExecution) -> tuple[Execution, bool]:
@@ -93,7 +118,7 @@ def create(new: NewExecution) -> tuple[Execution, bool]:
     commit.
     """
     using = clock.alias()
-    execution = _row(using, new)
+    execution = _row(new)
     deciding = governing.database()
     if deciding != using and not new.worker:
         return _insert_when_committed(deciding, using, execution)
@@ -132,12 +157,9 @@ def _insert_when_committed(deciding: str, using: str, execution: Execution) -> t
     return execution, True
 
 
-def _row(using: str, new: NewExecution) -> Execution:
+def _row(new: NewExecution) -> Execution:
     if new.idempotency_key is not None and len(new.idempotency_key) > 255:
         raise ValueError(f"An idempotency key has at most 255 characters; this one has {len(new.idempotency_key)}.")
-    resume_at = new.resume_at
-    if resume_at is None and new.status == ExecutionStatus.READY:
-        resume_at = clock.present() + timedelta(seconds=2 * settings().SWEEP_INTERVAL)
     row = Execution(
         id=new.id,
         reactor=new.reactor,
@@ -147,21 +169,22 @@ def _row(using: str, new: NewExecution) -> Execution:
         mode=str(new.mode),
         queue=new.queue or "",
         tags=dict(new.tags),
+        trace_context=dict(new.trace_context),
         idempotency_key=new.idempotency_key,
         root_id=new.root_id or new.id,
         parent_id=new.parent_id,
         parent_step=new.parent_step,
         element_index=new.element_index,
         status=str(new.status),
-        resume_at=resume_at,
+        resume_at=new.resume_at,
+        current_step=f"{new.id}/{new.first_step}" if new.first_step else "",
     )
     if new.worker:
-        present = clock.read(using)
-        row.status = ExecutionStatus.RUNNING.value
-        row.worker = new.worker
-        row.lease_token = uuid4().hex
-        row.lease_expires_at = present + timedelta(seconds=settings().LEASE_TTL)
+        lease_ends = clock.present() + timedelta(seconds=settings().LEASE_TTL)
+        moved(row, transitions.claim(uuid4().hex, lease_ends, new.worker))
         row.resume_at = None
+    elif row.resume_at is None and new.status == ExecutionStatus.READY:
+        row.resume_at = clock.present() + timedelta(seconds=message_grace(settings().SWEEP_INTERVAL))
     for name, value in row_values(row).items():
         setattr(row, name, value)
     return row
@@ -204,34 +227,17 @@ def record(events: list[TraceEvent]) -> None:
     insert_trace(clock.alias(), events)
 
 
-def change(
-    execution_id: UUID | str,
-    *,
-    expect: Collection[str],
-    changes: Mapping[str, Any],
-    trace: list[TraceEvent] | None = None,
-    as_of: datetime | None = None,
+def request_cancel(
+    execution_id: UUID | str, *, reason: str = "", as_it_stands: bool = False, trace: list[TraceEvent] | None = None
 ) -> bool:
-    """Change a row nobody runs, if its status is one of `expect`: the ground of every operator's verb. One transaction.
+    """Ask for it to be cancelled; the process that runs it reads that at its next checkpoint. False when it is over.
 
-    `as_of`, the row's `updated_at`, for who decided by more than its status: it has not been run since either.
+    `as_it_stands`: nothing is to be undone. Asked again, that counts which was asked last, and a reason that is left out stays.
     """
     using = clock.alias()
-    columns = execution_changes(changes, clock.present())
-    idle = Execution.objects.using(using).filter(pk=execution_id, lease_token="", status__in=[str(s) for s in expect])
-    if as_of is not None:
-        idle = idle.filter(updated_at=as_of)
-    with transaction.atomic(using=using):
-        if not idle.update(**columns):
-            return False
-        insert_trace(using, trace or [])
-    return True
-
-
-def request_cancel(execution_id: UUID | str, *, reason: str = "", trace: list[TraceEvent] | None = None) -> bool:
-    """Ask for it to be cancelled; whoever runs it reads that at its next checkpoint. False when it is over."""
-    using = clock.alias()
-    columns = execution_changes({"cancel_requested": True, "cancel_reason": reason}, clock.present())
+    asked: dict[str, Any] = {"cancel_requested": True, "cancel_as_it_stands": as_it_stands}
+    asked |= {"cancel_reason": reason} if reason else {}
+    columns = execution_changes(asked, clock.present())
     alive = Execution.objects.using(using).filter(pk=execution_id).exclude(status__in=values(TERMINAL))
     with transaction.atomic(using=using):
         if not alive.update(**columns):
@@ -240,18 +246,56 @@ def request_cancel(execution_id: UUID | str, *, reason: str = "", trace: list[Tr
     return True
 
 
+def cancellation(execution_id: UUID) -> tuple[str, bool]:
+    """Why it is to be cancelled, and whether as it stands, by its row now."""
+    rows = Execution.objects.using(clock.alias()).filter(pk=execution_id)
+    return rows.values_list("cancel_reason", "cancel_as_it_stands").first() or ("", False)
+
+
 def reopen_undos(root_id: UUID | str) -> int:
     """Have an incomplete rollback's failed cleanups tried again: they become what they were before it. Answers how many.
 
-    A step with work below it that was cancelled half-way is looked through again, too.
+    A step with work below it that was cancelled half-way is looked through again, too; one that never began stays as it is.
     """
     using = clock.alias()
     runs = StepRun.objects.using(using).filter(execution__root=UUID(str(root_id)))
-    runs.filter(status=StepStatus.CANCELLED.value).update(status=StepStatus.FAILED.value)
-    undone = runs.filter(status=StepStatus.UNDO_FAILED.value).update(
-        status=StepStatus.SUCCEEDED.value, rollback_failure=None
-    )
-    return undone + runs.filter(rollback_failure__isnull=False).update(rollback_failure=None)
+    never_began = Q(status=StepStatus.CANCELLED, rollback_failure__isnull=True, kind__in=("step", "interrupt"))
+    reopened = apply_to_steps(runs.exclude(never_began), StepMove.REOPEN, rollback_failure=None)
+    return reopened + runs.filter(rollback_failure__isnull=False).update(rollback_failure=None)
+
+
+def rename_step(root: Execution, token: str, execution_id: UUID, before: str, now: str) -> None:
+    """Give the rows of a step the name that it has now, in one transaction; `root` says so by then, too. Raises `LeaseLost`."""
+    using, path, new_path = clock.alias(), f"{execution_id}/{before}", f"{execution_id}/{now}"
+    columns: dict[str, Any] = {}
+    waits_on = root.waits_on
+    if waits_on is not None and waits_on.path == path:
+        columns["waiting_on"] = replace(waits_on, path=new_path, step=now).to_json()
+    if any(each.path == path for each in root.parked_holds):
+        kept = [replace(each, path=new_path, step=now) if each.path == path else each for each in root.parked_holds]
+        columns["holds_kept"] = [each.to_json() for each in kept]
+    if root.current_step == path:
+        columns["current_step"] = new_path
+    with transaction.atomic(using=using):
+        leased = Execution.objects.using(using).filter(pk=root.pk, lease_token=token)
+        if not leased.update(**execution_changes(columns, clock.present())):
+            raise LeaseLost(execution_id=str(root.pk), token=token)
+        runs = StepRun.objects.using(using).filter(execution_id=execution_id, step=before)
+        runs.filter(first_name="").update(first_name=before)
+        runs.update(step=now)
+        Execution.objects.using(using).filter(parent_id=execution_id, parent_step=before).update(parent_step=now)
+    for name, value in columns.items():
+        setattr(root, name, value)
+
+
+def close_undos(root_id: UUID | str) -> int:
+    """Count an incomplete rollback's failed cleanups as dealt with: what they left stays as it is. Answers how many."""
+    runs = StepRun.objects.using(clock.alias()).filter(execution__root=UUID(str(root_id)))
+    return runs.filter(rollback_failure__isnull=False).update(rollback_failure=None)
+
+
+PRUNED_AT_ONCE = 50
+"""Trees deleted in one transaction: what is below them is read with its payloads, for the receivers of its deletion."""
 
 
 def prune(before: datetime, limit: int = 500) -> int:
@@ -261,5 +305,6 @@ def prune(before: datetime, limit: int = 500) -> int:
         status__in=values(TERMINAL), finished_at__lt=before, parent__isnull=True
     )
     doomed = list(ended.order_by("finished_at").values_list("id", flat=True)[:limit])
-    Execution.objects.using(using).filter(id__in=doomed).delete()
+    for start in range(0, len(doomed), PRUNED_AT_ONCE):
+        Execution.objects.using(using).filter(id__in=doomed[start : start + PRUNED_AT_ONCE]).delete()
     return len(doomed)

@@ -25,8 +25,11 @@ class Verbs(Protocol):
     def undo(self, execution: Execution) -> Any:
         """Undo what it did, or only what an earlier rollback could not."""
 
-    def cancel(self, execution: Execution, *, reason: str = "") -> Any:
-        """Stop it and roll it back."""
+    def close(self, execution: Execution, *, reason: str) -> Any:
+        """Count its incomplete rollback as dealt with by hand."""
+
+    def cancel(self, execution: Execution, *, reason: str = "", rollback: bool = True) -> Any:
+        """Stop it and roll it back, unless `rollback` is false."""
 
 
 _bound: Verbs | None = None

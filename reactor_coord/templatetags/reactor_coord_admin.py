@@ -8,13 +8,13 @@ from __future__ import annotations
 import datetime as dt
 import json
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django import template
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus
@@ -32,6 +32,7 @@ _TONES: dict[str, str] = {
     ExecutionStatus.HALTED: "quiet",
     ExecutionStatus.FAILED: "bad",
     ExecutionStatus.CANCELLED: "quiet",
+    ExecutionStatus.REVERTED: "undoing",
     ExecutionStatus.ABORTED: "bad",
     ExecutionStatus.NEEDS_DEFINITION: "undoing",
     StepStatus.PENDING: "quiet",
@@ -131,10 +132,12 @@ def rc_short(identifier: Any) -> str:
     return views.short(str(identifier))
 
 
-@register.simple_tag
-def rc_act(name: str, **named: Any) -> str:
+@register.simple_tag(takes_context=True)
+def rc_act(context: Any, name: str, **named: Any) -> str:
     """Where an act on coordination asks for confirmation; numbers as they are, whatever the locale."""
-    return f"{reverse(f'admin:reactor_coord_{name}')}?{urlencode(named)}"
+    asked = urlencode(named, errors="backslashreplace")  # a key that UTF-8 has no bytes for is acted on through the API
+    site = getattr(context.get("request"), "current_app", None)
+    return f"{reverse(f'admin:reactor_coord_{name}', current_app=site)}?{asked}"
 
 
 @register.filter

@@ -52,8 +52,8 @@ def _due_at(row: Execution) -> datetime:
     """When it wants to be looked at. What a parked row waits until may be sooner than when the sweep would look."""
     if row.status == ExecutionStatus.READY or row.resume_at is None:
         return row.created_at
-    until = (row.waiting_on or {}).get("until")
-    return min(row.resume_at, datetime.fromisoformat(until)) if until else row.resume_at
+    until = row.waits_on.until if row.waits_on is not None else None
+    return min(row.resume_at, until) if until is not None else row.resume_at
 
 
 def _seconds_until_due() -> float | None:

@@ -3,13 +3,14 @@
 # mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
 from factory import declarations as declare
 from factory.django import DjangoModelFactory
 from factory.faker import Faker
 
+from reactor_coord.engine import records
 from reactor_coord.engine.states import EventKind, ExecutionStatus, ParkKind, StepStatus
 from reactor_coord.models import Execution, StepRun, TraceEvent
 
@@ -37,31 +38,25 @@ class ExecutionFactory(DjangoModelFactory[Execution]):
             park_kind=ParkKind.CONTENTION.value,
             resume_at=declare.LazyFunction(lambda: timezone.now() + timedelta(minutes=1)),
             waiting_key="acct:1",
-            waiting_on={
-                "step": "charge",
-                "reactor": "Example",
-                "primitive": "lock",
-                "keys": ["acct:1"],
-                "key": "acct:1",
-                "holder": "",
-                "place": 1,
-                "since": "2030-01-01T00:00:00+00:00",
-                "attempts": 1,
-                "stuck": 1,
-                "fence": 1,
-            },
+            waiting_on=declare.LazyFunction(
+                records.Wait(
+                    step="charge",
+                    reactor="Example",
+                    primitive="lock",
+                    keys=("acct:1",),
+                    key="acct:1",
+                    place=1,
+                    since=datetime(2030, 1, 1, tzinfo=UTC),
+                    attempts=1,
+                    stuck=1,
+                    fence=1,
+                ).to_json
+            ),
         )
         failed = declare.Trait(
             status=ExecutionStatus.FAILED.value,
             result=None,
-            failure={
-                "step": "charge",
-                "reactor": "Example",
-                "error_type": "ValueError",
-                "message": "refused",
-                "arguments": {},
-                "rollback_failures": [],
-            },
+            failure=declare.LazyFunction(records.Failure("charge", "Example", "ValueError", "refused").to_json),
         )
 
     reactor = "example.reactors.Example"

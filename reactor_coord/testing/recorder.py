@@ -74,6 +74,8 @@ class Recorder:
     def __init__(self, url: str, key: str) -> None:
         self.url = url
         self.key = key
+        self.patience = 10.0
+        """Seconds for which it waits where a call says nothing else; more where the tests share their machine."""
 
     # ------------------------------------------------------------ in bodies
 
@@ -142,12 +144,15 @@ class Recorder:
         intervals = self.intervals(label)
         return max((sum(a.entered <= b.entered < a.left for a in intervals) for b in intervals), default=0)
 
-    def wait_for(self, label: str, count: int = 1, *, left: bool = False, timeout: float = 10.0) -> list[Interval]:
+    def wait_for(
+        self, label: str, count: int = 1, *, left: bool = False, timeout: float | None = None
+    ) -> list[Interval]:
         """Wait until `count` bodies (or marks) with that label have begun, or with `left=True` ended; these."""
         return self.wait_until(lambda: self._having(label, count, left), f"{count} of {label!r}", timeout)
 
-    def wait_until(self, found: Callable[[], T], what: str, timeout: float = 10.0) -> T:
-        """Poll until `found()` is truthy, and return it; on timeout fail showing what was recorded."""
+    def wait_until(self, found: Callable[[], T], what: str, timeout: float | None = None) -> T:
+        """Poll until `found()` is truthy, and return it; on timeout (`patience`) fail showing what was recorded."""
+        timeout = self.patience if timeout is None else timeout
         deadline = time.monotonic() + timeout
         while True:
             if result := found():

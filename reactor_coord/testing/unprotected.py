@@ -25,12 +25,12 @@ class BareContext(Verdicts):
     contention_attempts: int = 0
     idempotency_key: str = "bare"
     results: Mapping[str, Any] = field(default_factory=dict)
-    holds: Mapping[str, Any] = field(default_factory=dict)
+    holds: Mapping[Any, Any] = field(default_factory=dict)
     fences: dict[str, int] = field(default_factory=dict)
     progressed: list[tuple[int, int | None, str]] = field(default_factory=list)
 
-    def fence(self, key: str) -> int:
-        """A fencing token for any key: the one in `fences`, or 1."""
+    def fence(self, key: str, primitive: str | None = None) -> int:
+        """A fencing token for any key of any primitive: the one in `fences`, or 1."""
         return self.fences.get(key, 1)
 
     def progress(self, done: int, total: int | None = None, message: str = "") -> None:

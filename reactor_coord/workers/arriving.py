@@ -7,14 +7,23 @@ his is behind, he would wait as much longer. A receiver whose clock is ahead loo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from celery.worker import strategy as celerys
 
+logger = logging.getLogger("reactor_coord")
+
 COUNTDOWN = "reactor_coord_countdown"
 """The header that says how many seconds the time of day stands for."""
+
+SENDER = "reactor_coord_sender"
+"""The header with the trace context of what sent the message, where the project traces."""
+
+LONGEST_CONTEXT = 1024
+"""Characters of one entry of a trace context: W3C's are shorter."""
 
 
 def strategy(task: Any, app: Any, consumer: Any, **options: Any) -> Callable[..., Any]:
@@ -28,11 +37,22 @@ def strategy(task: Any, app: Any, consumer: Any, **options: Any) -> Callable[...
     return receive
 
 
+def sender_of(request: Any) -> dict[str, str]:
+    """The trace context that the message brought; empty where it brought none, or none that could be one."""
+    found = request.get(SENDER)
+    if not isinstance(found, dict):
+        return {}
+    entries = [(key, value) for key, value in found.items() if isinstance(key, str) and isinstance(value, str)]
+    return {key: value for key, value in entries if len(value) <= LONGEST_CONTEXT}
+
+
 def bound_wait(headers: Any) -> None:
     """Have it wait, by this machine's clock, no longer than its countdown."""
     try:
         latest = datetime.now(UTC) + timedelta(seconds=float(headers[COUNTDOWN]))
         if datetime.fromisoformat(headers["eta"]) > latest:
             headers["eta"] = latest.isoformat()
-    except (KeyError, TypeError, ValueError):  # without a countdown, or not a message of ours
+    except KeyError:  # without a countdown
         return
+    except Exception as error:  # noqa: BLE001 - anybody may have written it: whatever is in it must not end the consumer
+        logger.warning("event=reactor_coord.damaged_message error=%s", type(error).__name__)

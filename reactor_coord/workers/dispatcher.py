@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from reactor_coord.workers.arriving import COUNTDOWN
+from reactor_coord import spans
+from reactor_coord.workers.arriving import COUNTDOWN, SENDER
 from reactor_coord.workers.tasks import run
 
 START_PRIORITY = 6
@@ -27,6 +28,11 @@ class CeleryDispatcher:
         options: dict[str, Any] = {"queue": queue} if queue else {}
         if is_start and _lets_others_pass():
             options["priority"] = START_PRIORITY
+        headers: dict[str, Any] = {}
         if countdown > 0:
-            options |= {"countdown": countdown, "headers": {COUNTDOWN: countdown}}
+            options["countdown"] = headers[COUNTDOWN] = countdown
+        if sender := spans.carrier():
+            headers[SENDER] = sender
+        if headers:
+            options["headers"] = headers
         run.apply_async((execution_id,), retry=False, **options)

@@ -19,18 +19,14 @@ from django.db import connections
 from reactor_coord import conf, probes
 from reactor_coord.coordination import leadership, locks, ordered_lines, semaphores
 from reactor_coord.declare import registry
+from reactor_coord.engine import delays
 from reactor_coord.engine.states import Mode
-from reactor_coord.errors import CoordinationUnavailable, ReactorCoordError
+from reactor_coord.errors import NO_ANSWER, ReactorCoordError
 from reactor_coord.runtime.dispatch import send, wake
 from reactor_coord.storage import clock, pauses, store
 from reactor_coord.workers.forking import Unforked
 
 logger = logging.getLogger("reactor_coord.sweep")
-
-RESEND_AFTER_SECONDS = 10.0
-RESEND_AT_MOST_SECONDS = 300.0
-"""A message that had no effect is sent again after these, doubling: a long queue must not fill with copies."""
-
 
 AT_ONCE = 100
 """Rows looked after in one transaction."""
@@ -64,7 +60,6 @@ def _bury_the_dead() -> tuple[int, int]:
         resumes = dead.mode == Mode.WORKER or _resumes_on_crash(dead.reactor)
         if not store.mark_lost(dead, resume_inline=resumes):
             continue
-        logger.warning("event=reactor_coord.worker_lost execution=%s worker=%s", dead.id, dead.worker)
         lost += 1
         aborted += not resumes
         if resumes:
@@ -87,21 +82,19 @@ def _send_what_is_due() -> int:
     due = store.due(ahead=interval)
     for start in range(0, len(due), AT_ONCE):
         with store.atomic():  # one commit for many: on SQLite each would wait for every other writer
-            mine = [row for row in due[start : start + AT_ONCE] if store.push_look(row, _backoff(row.looks))]
+            mine = [
+                row for row in due[start : start + AT_ONCE] if store.push_look(row, delays.RESENDS.after(row.looks + 1))
+            ]
         for row in mine:
             wait = max(timedelta(0), row.resume_at - clock.present())
             sent += send(str(row.id), row.queue, wait.total_seconds())
     return sent
 
 
-def _backoff(looks: int) -> float:
-    return min(RESEND_AFTER_SECONDS * 2.0 ** min(looks, 10), RESEND_AT_MOST_SECONDS)
-
-
 def _tend_lines() -> int:
     try:
         wakes = (*locks().tend(), *semaphores().tend(), *ordered_lines().tend())
-    except CoordinationUnavailable as error:
+    except NO_ANSWER as error:
         logger.warning("event=reactor_coord.sweep_without_redis error=%s", error)
         return 0
     wake(wakes)
@@ -152,14 +145,14 @@ class SweepThread:
         """Whether this worker is the leader now. Without Redis everybody is: sweeping twice is only work."""
         try:
             return leadership().claim(self._name, 3 * conf.settings().SWEEP_INTERVAL)
-        except CoordinationUnavailable as error:
+        except NO_ANSWER as error:
             logger.warning("event=reactor_coord.sweep_without_leader error=%s", error)
             return True
 
     def _resign(self) -> None:
         try:
             leadership().resign(self._name)
-        except CoordinationUnavailable as error:
+        except NO_ANSWER as error:
             logger.debug("event=reactor_coord.sweep_resign_failed error=%s", error)
 
 

@@ -6,8 +6,10 @@ from typing import Any
 
 from celery import Task, shared_task
 
+from reactor_coord import spans
 from reactor_coord.runtime import deliver
 from reactor_coord.runtime.runner import worker_name
+from reactor_coord.workers.arriving import sender_of
 from reactor_coord.workers.connecting import kept_connections
 
 
@@ -25,5 +27,5 @@ def run(task: Any, execution_id: str) -> None:
     """Run the execution if it may run now."""
     if task.request.called_directly or task.request.is_eager:  # its connections are its caller's
         return deliver(execution_id, worker_name())
-    with kept_connections():
+    with kept_connections(), spans.received(sender_of(task.request)):
         deliver(execution_id, worker_name())

@@ -10,8 +10,11 @@ import pytest
 from django_redis.pool import ConnectionFactory
 from redis.cluster import RedisCluster
 
-from reactor_coord.coordination import Deadlocks, Locks, Refused, Semaphores, Taken
+from reactor_coord.coordination import Deadlocks, Locks, OrderedLines, Refused, Semaphores, Taken, Turn
 from reactor_coord.coordination.inspect import holds, line, look
+from reactor_coord.coordination.keeper import Keeper
+from reactor_coord.coordination.period import Periods
+from reactor_coord.errors import CoordinationDamaged
 from reactor_coord.testing.servers import ValkeyServer, free_port
 from tests.contract.conftest import MakeLocks
 from tests.contract.people import eventually, refused, taken, who
@@ -152,3 +155,58 @@ def test_a_blocking_victim_in_a_cluster_is_told(cluster: Locks) -> None:
     walk.tell(ring.wait_of("Y"))
     blocking.join(5)
     assert rings == ["Y"]
+
+
+def test_u107_a_bucket_lists_its_successes_and_is_listed_while_there_is_one(cluster: Locks) -> None:
+    periods = Periods(cluster.connection, cluster.names)
+    bucket, mark = periods.look("k", "year", "UTC")
+    assert mark is None
+    for run in ("A/report", "B/report", "A/report"):
+        periods.mark("k", bucket, run)
+    ((key, (mark,)),) = periods.survey()
+    assert (key, mark.runs) == ("k", ("A/report", "B/report"))
+    assert (periods.unmark("k", "A/report"), periods.unmark("k", "A/report")) == (1, 0)
+    assert not periods.free("k", bucket.name, "A")
+    assert periods.free("k", bucket.name, "B")
+    assert periods.survey() == []
+    index = cluster.names.index("period")
+    assert cluster.connection.commands(("ZCARD", index)) == [0]
+
+
+def test_u117_a_failed_line_stays_listed_until_it_is_healed(cluster: Locks) -> None:
+    lines = OrderedLines(cluster.connection, cluster.names, Keeper())
+
+    def arrive(name: str, retry_of: str = "") -> Turn:
+        ask = lines.entering("k", name, who(name), poison_timeout=60, ttl=600, retry_of=retry_of)
+        found = lines.send(ask)
+        assert isinstance(found, Turn)
+        return found
+
+    first = arrive("A")
+    lines.complete(first.taken, failed=True, chain_ttl=60)
+    (view,) = lines.survey()
+    assert (view.key, view.is_drained, view.first_failed, view.failed_by) == ("k", True, 1, "A")
+    behind = arrive("B")
+    assert behind.failed == 1
+    assert behind.epoch > first.epoch
+    lines.complete(behind.taken, failed=False)
+    lines.complete(arrive("C", retry_of="A").taken, failed=False)
+    assert lines.survey() == []
+    assert arrive("D").failed == 0
+
+
+def test_u05_a_damaged_key_is_named_and_an_index_is_rebuilt(cluster: Locks) -> None:
+    client, name = cluster.connection.client, f"{cluster.names.tag('lock', 'k')}:hold"
+    client.rpush(name, "somebody else's")
+    with pytest.raises(CoordinationDamaged) as caught:
+        cluster.take(["k"], who("A"), ttl=10)
+    assert (caught.value.redis_key, caught.value.key) == (name, "k")
+    client.delete(name)
+    held = taken(cluster.take(["k"], who("A"), ttl=10))
+    index = cluster.names.index("lock").decode()
+    for broken in (index, cluster.names.slot_index("lock", "k").decode()):
+        client.delete(broken)
+        client.set(broken, "somebody else's")
+    assert [hold.key for hold in holds(cluster)] == ["k"]
+    assert cluster.renew(held) == frozenset()
+    cluster.give(held)

@@ -114,7 +114,9 @@ def test_order_07_inspection(lines: OrderedLines) -> None:
     assert (view.next, view.last_completed, view.first_failed) == (2, 1, 1)
     assert [(each.position, each.execution, each.state) for each in view.in_flight] == [(2, "b", "running")]
     lines.complete(second.taken, failed=False)
-    assert lines.view("k").is_drained
+    drained = lines.view("k")
+    assert drained.is_drained
+    assert (drained.next, drained.last_completed, drained.first_failed, drained.in_flight) == (0, 0, 0, ())
 
 
 def test_an_operator_skips_a_position_or_resets_the_line(lines: OrderedLines) -> None:

@@ -22,11 +22,14 @@ from hypothesis.stateful import (
 )
 
 from reactor_coord.coordination import Locks, NotYet, OrderedLines, Turn
+from reactor_coord.coordination.ordered import FAILED, PASSED, SUCCEEDED
 from tests.contract.people import who
 
 OWNERS = ("A", "B", "C", "D", "E")
 CLAIMS = ("1", "2")
 KEY = "k"
+LEASE = 7.0
+HOW = (FAILED, PASSED, SUCCEEDED)
 
 
 @dataclass(eq=False)
@@ -40,6 +43,7 @@ class Position:
     is_overdue: bool = False
     """It has shown no sign of life for its poison timeout."""
     is_head: bool = False
+    heals: bool = False
 
 
 class Model(RuleBasedStateMachine):
@@ -53,6 +57,10 @@ class Model(RuleBasedStateMachine):
         self.last = 0
         self.done = 0
         self.failed = 0
+        self.failed_by = ""
+        self.is_chain = False
+        """Whether the failure counts in a drained line, too."""
+        self.is_carried = False
         self.epoch = 0
         self.kept: list[tuple[Turn, int]] = []
 
@@ -82,6 +90,22 @@ class Model(RuleBasedStateMachine):
         self.done = self.last
         return ""
 
+    def begin_if_drained(self) -> None:
+        if self.positions:
+            return
+        self.epoch, self.last, self.done = self.epoch + 1, 0, 0
+        self.is_carried = self.is_chain
+        if not self.is_chain:
+            self.heal()
+
+    def heal(self) -> None:
+        self.failed, self.failed_by, self.is_chain, self.is_carried = 0, "", False, False
+
+    @property
+    def counts(self) -> int:
+        """The failed position of which those who come are told."""
+        return 0 if self.is_carried and not self.is_chain else self.failed
+
     def of(self, owner: str) -> Position | None:
         return next((each for each in self.positions if each.owner == owner), None)
 
@@ -92,11 +116,15 @@ class Model(RuleBasedStateMachine):
 
     # ---- what is done
 
-    @rule(owner=st.sampled_from(OWNERS), claim=st.sampled_from(CLAIMS), twice=st.booleans())
-    def enter(self, owner: str, claim: str, twice: bool) -> None:
+    @rule(
+        owner=st.sampled_from(OWNERS),
+        claim=st.sampled_from(CLAIMS),
+        twice=st.booleans(),
+        retry_of=st.sampled_from(OWNERS),
+    )
+    def enter(self, owner: str, claim: str, twice: bool, retry_of: str) -> None:
         self.advance()
-        if not self.positions:
-            self.epoch, self.last, self.done, self.failed = self.epoch + 1, 0, 0, 0
+        self.begin_if_drained()
         position = self.of(owner)
         if position is None:
             self.last += 1
@@ -105,11 +133,13 @@ class Model(RuleBasedStateMachine):
         position.is_overdue = False
         self.advance()
         is_anothers = position.state == "running" and position.claim != claim and not position.is_dead
-        answers = [self.ask(owner, claim) for _ in range(1 + twice)]
+        answers = [self.ask(owner, claim, retry_of) for _ in range(1 + twice)]
         if position is self.positions[0] and not is_anothers:
             first = answers[0]
             assert isinstance(first, Turn), first
-            assert (first.position, first.failed) == (position.number, self.failed)
+            heals = bool(self.counts) and retry_of == self.failed_by
+            position.heals = position.heals or heals
+            assert (first.position, first.failed) == (position.number, 0 if heals else self.counts)
             assert first.adopted is (position.state == "paused")
             assert all(isinstance(each, Turn) and each.position == first.position for each in answers)
             position.state, position.claim, position.is_dead = "running", claim, False
@@ -120,16 +150,22 @@ class Model(RuleBasedStateMachine):
                 assert answer.position == position.number
                 assert answer.ahead == position.number - self.done - 1
                 assert answer.head_execution == self.positions[0].owner
+                head = self.positions[0]
+                assert answer.is_alive is (head is not position and head.state == "running" and not head.is_dead)
+                assert answer.left <= (LEASE if head is position else 62)
 
-    def ask(self, owner: str, claim: str) -> Turn | NotYet:
-        return self.lines.enter(KEY, owner, who(owner, claim), poison_timeout=60, ttl=3600)
+    def ask(self, owner: str, claim: str, retry_of: str) -> Turn | NotYet:
+        requester = who(owner, claim)
+        ask = self.lines.entering(
+            KEY, owner, requester, poison_timeout=60, ttl=3600, lease=LEASE, family=owner, retry_of=retry_of
+        )
+        return self.lines.send(ask)
 
     @rule(owner=st.sampled_from(OWNERS))
     def reserve(self, owner: str) -> None:
         """A place before it arrives; never a turn."""
         self.advance()
-        if not self.positions:
-            self.epoch, self.last, self.done, self.failed = self.epoch + 1, 0, 0, 0
+        self.begin_if_drained()
         position = self.of(owner)
         if position is None:
             self.last += 1
@@ -138,23 +174,28 @@ class Model(RuleBasedStateMachine):
         position.is_overdue = False
         self.advance()
         requester = who(owner)
-        answer = self.lines.enter(KEY, owner, type(requester)(owner, "", owner, owner), poison_timeout=60, ttl=3600)
+        waiter = type(requester)(owner, "", owner, owner)
+        answer = self.lines.enter(KEY, owner, waiter, poison_timeout=60, ttl=3600)
         assert isinstance(answer, NotYet)
         assert answer.position == position.number
 
     @precondition(lambda self: self.kept)
-    @rule(data=st.data(), failed=st.booleans(), forgets=st.booleans())
-    def complete(self, data: st.DataObject, failed: bool, forgets: bool) -> None:
+    @rule(data=st.data(), how=st.sampled_from(HOW), forgets=st.booleans(), lasts=st.booleans())
+    def complete(self, data: st.DataObject, how: str, forgets: bool, lasts: bool) -> None:
         kept = data.draw(st.sampled_from(self.kept))
         turn, epoch = kept
         position, expected = self.own(turn, epoch), ""
         if position is not None and position is self.positions[0] and position.number == self.done + 1:
-            if failed and not self.failed:
-                self.failed = position.number
+            if how == FAILED and (not self.counts or position.heals):
+                self.failed, self.failed_by = position.number, position.owner
+                self.is_chain, self.is_carried = lasts, False
+            elif how == SUCCEEDED and position.heals:
+                self.heal()
             self.positions.pop(0)
             self.done = position.number
             expected = self.advance()
-        assert self.lines.complete(turn.taken, failed=failed) == ((expected,) if expected else ())
+        ask = self.lines.completing(turn.taken, how, chain_ttl=3600 if lasts else 0)
+        assert self.lines.send(ask) == ((expected,) if expected else ())
         if forgets:
             self.kept.remove(kept)
 
@@ -209,6 +250,21 @@ class Model(RuleBasedStateMachine):
         if what == "due" and position is self.positions[0]:
             client.zadd(self.lines._names.index("ordered_lock"), {KEY: 1})
 
+    @precondition(lambda self: self.is_chain)
+    @rule()
+    def the_time_of_a_failure_is_over(self) -> None:
+        self.is_chain = False
+        self.lines._connection.client.hset(self.lines._keys(KEY)[0], "failed_until", 1)
+
+    @precondition(lambda self: self.positions or self.is_chain)
+    @rule()
+    def an_operator_resets(self) -> None:
+        view = self.lines.view(KEY)
+        assert self.lines.reset(KEY, epoch=view.epoch)
+        self.positions, self.last, self.done = [], 0, 0
+        self.epoch += 1
+        self.heal()
+
     @rule()
     def tend(self) -> None:
         is_due = bool(self.positions) and self.positions[0].is_overdue
@@ -231,8 +287,12 @@ class Model(RuleBasedStateMachine):
         assert [(each.position, each.state, each.execution) for each in view.in_flight] == [
             (each.number, each.state, each.owner) for each in self.positions
         ]
-        if self.positions:
-            assert (view.last_given, view.first_failed) == (self.last, self.failed)
+        assert bool(view.failed_until) is self.is_chain
+        if self.positions or self.is_chain:
+            assert (view.last_given, view.first_failed) == (self.last, self.counts)
+            assert view.failed_by == (self.failed_by if self.counts else "")
+        listed = [each.key for each in self.lines.survey()]
+        assert listed == ([KEY] if self.positions or self.is_chain else [])
 
     @invariant()
     def one_place_for_each_and_one_turn(self) -> None:

@@ -1,4 +1,5 @@
-"""The period against a plain model: a bucket is marked once, by the first; another bucket, key or length is another matter.
+"""The period against a plain model: a bucket lists each success once, and is free when none is left; another bucket, key or
+length is another matter.
 
 Buckets of other times are marked as by somebody who began then; what is long over is forgotten, what is not stays.
 """
@@ -18,7 +19,8 @@ from reactor_coord.coordination.period import AFTERLIFE, Bucket, Periods, bucket
 
 KEYS = ("k", "{odd} key\n")
 LENGTHS: tuple[str | float, ...] = ("year", 315_360_000)
-PEOPLE = ("A", "B", "C")
+PEOPLE = ("A", "B", "call:C")
+RUNS = ("A/report", "A/close", "B/", "call:C")
 DAYS = (-400, -30, -2, -1, 0, 1, 400)
 
 
@@ -29,7 +31,7 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.marks: dict[str, dict[str, tuple[str, datetime]]] = {key: {} for key in KEYS}
+        self.marks: dict[str, dict[str, tuple[list[str], datetime]]] = {key: {} for key in KEYS}
 
     @initialize()
     def clean(self) -> None:
@@ -42,15 +44,16 @@ class Model(RuleBasedStateMachine):
         bucket, mark = self.periods.look(key, every, "UTC")
         assert bucket == bucket_at(datetime.now(UTC), every, "UTC")
         expected = self.marks[key].get(bucket.name)
-        assert (mark and mark.by) == (expected and expected[0])
+        assert (mark and list(mark.runs)) == (expected and expected[0])
+        assert mark is None or mark.by == mark.runs[0].partition("/")[0]
 
-    @rule(key=st.sampled_from(KEYS), every=st.sampled_from(LENGTHS), by=st.sampled_from(PEOPLE), twice=st.booleans())
+    @rule(key=st.sampled_from(KEYS), every=st.sampled_from(LENGTHS), by=st.sampled_from(RUNS), twice=st.booleans())
     def mark(self, key: str, every: str | float, by: str, twice: bool) -> None:
         bucket, _ = self.periods.look(key, every, "UTC")
         for _ in range(1 + twice):
             self.mark_bucket(key, bucket, by)
 
-    @rule(key=st.sampled_from(KEYS), days=st.sampled_from(DAYS), by=st.sampled_from(PEOPLE))
+    @rule(key=st.sampled_from(KEYS), days=st.sampled_from(DAYS), by=st.sampled_from(RUNS))
     def mark_of_another_day(self, key: str, days: int, by: str) -> None:
         """Who began in a bucket and ends after it marks that one."""
         self.mark_bucket(key, bucket_at(datetime.now(UTC) + timedelta(days=days), "day", "UTC"), by)
@@ -59,7 +62,8 @@ class Model(RuleBasedStateMachine):
         self.periods.mark(key, bucket, by)
         now = datetime.now(UTC)
         kept = {name: mark for name, mark in self.marks[key].items() if mark[1] + AFTERLIFE > now}
-        kept.setdefault(bucket.name, (by, bucket.ends_at))
+        runs, _ = kept.setdefault(bucket.name, ([], bucket.ends_at))
+        runs += [by] if by not in runs else []
         self.marks[key] = kept
 
     @rule(key=st.sampled_from(KEYS), by=st.sampled_from(PEOPLE), data=st.data())
@@ -67,19 +71,36 @@ class Model(RuleBasedStateMachine):
         alive = [name for name, mark in self.marks[key].items() if mark[1] + AFTERLIFE > datetime.now(UTC)]
         if alive:
             name = data.draw(st.sampled_from(sorted(alive)))
-            is_that_ones = self.marks[key][name][0] == by
+            is_that_ones = self.marks[key][name][0][0].partition("/")[0] == by
             assert self.periods.free(key, name, by) is is_that_ones
             if is_that_ones:
                 del self.marks[key][name]
+
+    @rule(key=st.sampled_from(KEYS), by=st.sampled_from(RUNS), twice=st.booleans())
+    def undone(self, key: str, by: str, twice: bool) -> None:
+        """It takes its own successes back, in whatever bucket, however often."""
+        now = datetime.now(UTC)
+        alive = {name for name, (_, ends_at) in self.marks[key].items() if ends_at + AFTERLIFE > now}
+        was_in = {name for name, (runs, _) in self.marks[key].items() if by in runs}
+        assert len(was_in & alive) <= self.periods.unmark(key, by) <= len(was_in)
+        assert not twice or self.periods.unmark(key, by) == 0
+        left = {name: ([run for run in runs if run != by], at) for name, (runs, at) in self.marks[key].items()}
+        self.marks[key] = {name: mark for name, mark in left.items() if mark[0]}
 
     @invariant()
     def the_server_agrees(self) -> None:
         now = datetime.now(UTC)
         for key, marks in self.marks.items():
-            found = {mark.bucket: mark.by for mark in self.periods.marks(key)}
-            alive = {name: by for name, (by, ends_at) in marks.items() if ends_at + AFTERLIFE > now}
-            assert {name: by for name, by in found.items() if name in alive} == alive
+            found = {mark.bucket: list(mark.runs) for mark in self.periods.marks(key)}
+            alive = {name: runs for name, (runs, ends_at) in marks.items() if ends_at + AFTERLIFE > now}
+            assert {name: runs for name, runs in found.items() if name in alive} == alive
             assert set(found) <= set(marks)
+
+    @invariant()
+    def a_key_without_marks_is_in_no_list(self) -> None:
+        listed = {key for key, _ in self.periods.survey()}
+        now = datetime.now(UTC)
+        assert listed == {key for key, marks in self.marks.items() if any(at > now for _, at in marks.values())}
 
     @invariant()
     def nothing_is_kept_for_ever(self) -> None:

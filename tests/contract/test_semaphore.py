@@ -337,7 +337,7 @@ def test_family_10_a_raised_limit_takes_effect_at_once(semaphores: Semaphores, w
     assert look("k", semaphores).limit == 5
 
 
-def test_b051_a_lowered_limit_admits_nobody_until_below_it(semaphores: Semaphores) -> None:
+def test_family_10_b051_a_lowered_limit_admits_nobody_until_below_it(semaphores: Semaphores) -> None:
     held = fill(semaphores, 5)
     refused(semaphores.take("k", who("X"), limit=2, ttl=10))
     for each in held[:3]:

@@ -68,7 +68,7 @@ class Family:
         asks = [
             self.semaphores.giving(slot),
             self.locks.giving(lock),
-            self.lines.completing(turn.taken, failed=failed),
+            self.lines.completing(turn.taken, "failed" if failed else "succeeded"),
         ]
         given = together(self.connection, asks, until_refused=False)
         assert given is not None

@@ -30,6 +30,7 @@ from reactor_coord.testing import (
     hold,
 )
 from reactor_coord.testing.dispatches import Dispatches
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -211,7 +212,7 @@ def test_payments_and_transfers_run_in_a_worker(
     live_worker(concurrency=2)
     handles = [Payment.enqueue(account_id=account.pk, amount=TEN, pace=0.1) for _ in range(2)]
     handles.append(Transfer.enqueue(source=savings.pk, target=account.pk, amount=TEN))
-    assert all(handle.wait(timeout=30).succeeded for handle in handles)
+    assert all(handle.wait(timeout=patience(30)).succeeded for handle in handles)
     assert sorted(_moves(account)) == ["+10.00", "-10.00", "-10.00"]
     assert _moves(savings) == ["-10.00"]
 
@@ -222,7 +223,7 @@ def test_two_payments_of_one_account_in_a_worker_contend(
 ) -> None:
     live_worker(concurrency=2)
     handles = [Payment.enqueue(account_id=account.pk, amount=TEN, pace=0.5) for _ in range(2)]
-    outcomes = [handle.wait(timeout=30) for handle in handles]
+    outcomes = [handle.wait(timeout=patience(30)) for handle in handles]
     assert all(outcome.succeeded for outcome in outcomes)
     refused = [each for each in outcomes if _was_refused(each)]
     assert len(refused) == 1

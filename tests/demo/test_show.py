@@ -1,4 +1,4 @@
-"""`manage.py demo` as somebody types it: it shows eight claims, ends with 0 only if they were so, and leaves nothing running."""
+"""`manage.py demo` as somebody types it: it shows nine claims, ends with 0 only if they were so, and leaves nothing running."""
 
 from __future__ import annotations
 
@@ -106,6 +106,8 @@ def test_the_whole_demo_is_so_and_leaves_nothing_running(tmp_path: Path) -> None
     assert "one report; the second run skipped that step" in done.stdout
     assert "the second halted at the door (period)" in done.stdout
     assert "the book has 1 to 24, no gap, no number twice, in the order of arrival" in done.stdout
+    assert 'the second was refused by its guard: "Prevent spamming"' in done.stdout
+    assert "5 at once to bob-" in done.stdout
     assert "NOT SO" not in done.stdout
 
     shown = next(line for line in done.stdout.splitlines() if "manage.py executions" in line)
@@ -132,6 +134,7 @@ def test_a_ledger_that_is_not_right_is_said_and_the_exit_is_not_zero(tmp_path: P
     [
         ("quota", "limited", "turned 11 away"),
         ("report", "once-a-day", "the report of the day was written 2 times"),
+        ("mail", "guarded", "has had 2 mails today instead of one"),
     ],
 )
 def test_what_is_not_so_in_the_second_story_is_said_too(tmp_path: Path, wish: str, part: str, said: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from celery.app.task import Context
 
-from reactor_coord.workers.arriving import COUNTDOWN, bound_wait
+from reactor_coord.workers.arriving import COUNTDOWN, SENDER, bound_wait, sender_of
 
 
 def in_seconds(seconds: float) -> str:
@@ -37,3 +39,22 @@ def test_what_has_no_countdown_is_left_alone(headers: dict[str, object]) -> None
     before = dict(headers)
     bound_wait(headers)
     assert headers == before
+
+
+@pytest.mark.parametrize(
+    "brought, read",
+    [
+        ({"traceparent": "00-ab-cd-01"}, {"traceparent": "00-ab-cd-01"}),
+        ({"traceparent": "x" * 5000, "tracestate": "a=b"}, {"tracestate": "a=b"}),
+        ({"traceparent": 7, 3: "x"}, {}),
+        (["traceparent"], {}),
+        ("traceparent", {}),
+        (None, {}),
+    ],
+)
+def test_u96_of_what_a_message_says_of_its_sender_only_short_texts_are_read(brought: Any, read: dict[str, str]) -> None:
+    assert sender_of(Context({SENDER: brought})) == read
+
+
+def test_u96_a_message_of_an_older_sender_names_none() -> None:
+    assert sender_of(Context({"id": "1"})) == {}

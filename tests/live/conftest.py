@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from reactor_coord.testing.plugin import StartWorker
+from reactor_coord.testing.recorder import Recorder
 from reactor_coord.testing.worker import LiveWorker
 from tests.live import remote
+from tests.support.patience import PATIENCE, SLOWNESS
 
 HERE = Path(__file__).parent
 
@@ -24,6 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.live)
+            item.add_marker(pytest.mark.timeout(180 * SLOWNESS))
 
 
 @pytest.fixture
@@ -39,6 +42,13 @@ def live_worker(live_worker: StartWorker) -> Iterator[StartWorker]:
     yield start
     for worker in workers:
         worker.kill()
+
+
+@pytest.fixture
+def recorder(recorder: Recorder) -> Recorder:
+    """As in the plugin; it waits as long as this machine may need."""
+    recorder.patience = PATIENCE
+    return recorder
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -28,16 +28,28 @@ class AdmittedInner(Named):
     charge = step(LockedWork)
 
 
+@with_rate_limit("admit:{key}:middle", limit=1, period="minute")
+@with_lock("{key}:middle", ttl=5)
+class AdmittedMiddle(Named):
+    """Between the two."""
+
+    key = Input(str)
+    seconds = Input(float, default=0.0)
+
+    prepare = step(Work, seconds=0)
+    inner = compose(AdmittedInner, after=prepare)
+
+
 @with_rate_limit("admit:{key}:outer", limit=1, period="minute")
 @with_lock("{key}:outer", ttl=5)
 class AdmittedOuter(Named):
-    """The contended step is two levels down, each level admitted once."""
+    """The contended step is two composed levels down, each level admitted once."""
 
     key = Input(str)
     seconds = Input(float, default=0.0)
 
     before = step(Work, seconds=0)
-    inner = compose(AdmittedInner, after=before)
+    middle = compose(AdmittedMiddle, after=before)
 
 
 @with_rate_limit("api:{key}", limit=20, period="second")

@@ -20,6 +20,32 @@ class LenientWork(Work):
     key = Input(str)
 
 
+@with_ordered_lock("{key}")
+class PatientlyOrderedWork(Work):
+    """Passed over after ten minutes only."""
+
+    key = Input(str)
+
+
+class PatientlyOrdered(Named):
+    """One step in order, with the default patience for the dead."""
+
+    key = Input(str)
+    seconds = Input(float, default=0.0)
+
+    post = step(PatientlyOrderedWork)
+
+
+@with_ordered_lock("{key}")
+class PatientlySequenced(Named):
+    """Ordered as a whole, with the same patience."""
+
+    key = Input(str)
+    seconds = Input(float, default=0.0)
+
+    post = step(Work)
+
+
 @with_ordered_lock("{key}", poison_pill_timeout=2)
 class BriefWork(Work):
     """Passed over after two seconds without a sign of life."""
@@ -66,3 +92,8 @@ class Sequenced(Named):
 
     first = step(Work)
     second = step(Work, seconds=0, after=first)
+
+
+@with_ordered_lock("{key}", poison_pill_timeout=2)
+class BrieflySequenced(Sequenced):
+    """The same, with a short patience for those that never come."""

@@ -371,6 +371,23 @@ class Hasty(Named):
     notify = step(Work, seconds=other_seconds, after=charge)
 
 
+@with_lock("{key}", ttl=1, auto_extend=False, rollback_wait=0.5)
+class OvertakenWork(Work):
+    """A hold that nobody renews; waits half a second for its key to clean up."""
+
+    key = Input(str)
+
+
+class Overtaken(Named):
+    """audit, then a step whose key may be another's before it ends."""
+
+    key = Input(str)
+    seconds = Input(float, default=0.0)
+
+    audit = step(Work, seconds=0)
+    charge = step(OvertakenWork, after=audit)
+
+
 @with_lock("{key}")
 class DefaultsWork(Work):
     """A lock as who sets nothing has it."""

@@ -13,12 +13,14 @@ from reactor_coord.coordination import inspect, locks
 from reactor_coord.coordination.types import Refused, Requester
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.runtime.outcome import ExecutionHandle, Outcome
+from tests.support.patience import patience
 
 T = TypeVar("T")
 
 
 def until(found: Callable[[], T | None], what: str, timeout: float = 10.0) -> T:
-    """Poll until `found()` is truthy and return it."""
+    """Poll until `found()` is truthy and return it. `timeout` is that of an idle machine, here and below."""
+    timeout = patience(timeout)
     deadline = time.monotonic() + timeout
     while not (result := found()):
         assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
@@ -48,7 +50,7 @@ def _with_status(handle: ExecutionHandle, status: str) -> Execution | None:
 
 def wait_all(handles: Iterable[ExecutionHandle], timeout: float = 30.0) -> list[Outcome]:
     """The outcomes of all of them, within one time."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + patience(timeout)
     return [handle.wait(max(0.1, deadline - time.monotonic())) for handle in handles]
 
 
@@ -99,6 +101,14 @@ def purge() -> int:
     with current_app.connection_for_write() as connection:
         channel: Any = connection.default_channel
         return int(channel.queue_purge(current_app.conf.task_default_queue) or 0)
+
+
+def purge_with_unacked() -> None:
+    """Throw away what a killed worker had taken from the queue, too."""
+    purge()
+    with current_app.connection_for_write() as connection:
+        channel: Any = connection.default_channel
+        channel.client.delete("unacked", "unacked_index")
 
 
 def median(numbers: Iterable[float]) -> float:

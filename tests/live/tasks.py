@@ -7,7 +7,7 @@ import time
 from celery import shared_task
 
 from reactor_coord.testing import recorder
-from tests.live import master, remote  # noqa: F401 - a live worker obeys them from its start
+from tests.live import master, remote, traced  # noqa: F401 - a live worker obeys them from its start
 
 
 @shared_task

@@ -9,6 +9,7 @@ from reactor_coord.testing.recorder import Recorder
 from reactor_coord.testing.worker import LiveWorker
 from tests.live.reactors import Payment
 from tests.live.support import events, waiters
+from tests.support.patience import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -23,7 +24,7 @@ WORKER_SETTINGS = {
 
 def test_park_03_a_key_held_all_along_fails_at_the_ceiling(shared_worker: LiveWorker, recorder: Recorder) -> None:
     with testing.hold("k") as held:
-        outcome = Payment.enqueue(key="k").wait(10)
+        outcome = Payment.enqueue(key="k").wait(PATIENCE)
         assert waiters("k") == []
     assert outcome.failed
     assert outcome.failure is not None

@@ -16,9 +16,10 @@ from reactor_coord.testing.plugin import StartWorker
 from reactor_coord.testing.recorder import Interval, Recorder
 from tests.live.limited import Few
 from tests.live.reactors import SlowRetry
-from tests.live.support import median, wait_all
+from tests.live.support import wait_all
 from tests.live.timed import BriefSlots, Minutely
 from tests.support.clock import Clock
+from tests.support.patience import LATE, PATIENCE
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -49,10 +50,10 @@ def test_b063_rate_limits_and_retries_come_in_their_time(ahead: Clock, recorder:
     per_window = Counter(call.entered // WINDOW_SECONDS for call in calls)
     assert max(per_window.values()) == 2
     assert len(calls) == 12
-    assert calls[-1].entered - calls[0].entered < 6 * WINDOW_SECONDS + 1  # one window to spare
+    assert calls[-1].entered - calls[0].entered < 6 * WINDOW_SECONDS + LATE  # and not by what the clocks are off
     for number in range(6):
         first, second = (body for body in recorder.intervals("run charge") if body.notes["name"] == f"r{number}")
-        assert 1.9 < second.entered - first.left < 4
+        assert 1.9 < second.entered - first.left < 2 + LATE
     assert _in_both_workers([*calls, *recorder.intervals("run before")])
 
 
@@ -62,14 +63,13 @@ def test_b063_leases_slots_and_periods_are_the_servers(ahead: Clock, recorder: R
     for number in range(12):  # one after the other: a bucket is marked when its run has succeeded
         if number == 6:
             ahead.set(-30)
-        assert Minutely.enqueue(name=f"p{number}", key="k").wait(10).succeeded
+        assert Minutely.enqueue(name=f"p{number}", key="k").wait(PATIENCE).succeeded
     assert all(outcome.succeeded for outcome in wait_all(slots, 40))
     bodies = sorted(recorder.intervals("run charge"), key=lambda body: body.entered)
     assert len(bodies) == 8, "a lease was taken for over"
     assert recorder.max_concurrency("run charge") == 2
     gaps = [max(0.0, later.entered - earlier.left) for earlier, later in zip(bodies, bodies[2:], strict=False)]
-    assert median(gaps) < 0.25
-    assert max(gaps) < 1.5
+    assert max(gaps) < LATE
     per_minute = Counter(body.entered // 60 for body in recorder.intervals("run report"))
     assert set(per_minute.values()) == {1}
     assert not Execution.objects.exclude(workers_lost=0).exists()

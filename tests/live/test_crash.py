@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from reactor_coord import testing
@@ -13,6 +11,7 @@ from reactor_coord.testing.worker import LiveWorker
 from tests.live import remote
 from tests.live.reactors import Brief, BriefPayment, Chain, FamilyPayment, Four, GuardedChain, Odd, Single
 from tests.live.support import events, step_run, until, wait_parked
+from tests.support.patience import LATE, PATIENCE, patience
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -43,14 +42,13 @@ def test_seq_10_killed_inside_a_body_it_goes_on_with_that_body(shared_worker: Li
     shared_worker.kill_child(body.pid)
     recorder.gone(body.pid)
     recorder.wait_for("run c2", 2)
-    outcome = handle.wait(10)
+    outcome = handle.wait(PATIENCE)
     assert outcome.succeeded
     assert recorder.sequence() == [STEPS[0], STEPS[1], *STEPS[1:]]
     run = step_run(outcome, "c2")
     assert (run.attempts, run.workers_lost) == (2, 1)
-    assert (
-        recorder.intervals("run c2")[1].entered - recorder.intervals("run c2")[0].left < LEASE_TTL + 3 * SWEEP_INTERVAL
-    )
+    killed, repeated = recorder.intervals("run c2")
+    assert repeated.entered - killed.left < LEASE_TTL + SWEEP_INTERVAL + LATE
 
 
 def test_park_11_a_killed_holder_keeps_the_key_no_longer_than_its_ttl(
@@ -62,11 +60,11 @@ def test_park_11_a_killed_holder_keeps_the_key_no_longer_than_its_ttl(
     wait_parked(waiting)
     shared_worker.kill_child(body.pid)
     recorder.gone(body.pid)
-    assert waiting.wait(10).succeeded
+    assert waiting.wait(PATIENCE).succeeded
     killed, second = recorder.wait_for("run charge", 2)[:2]
     assert second.notes["name"] == "waiting"
-    assert second.entered - killed.left < 1 + 2 * SWEEP_INTERVAL + 0.5
-    assert holder.wait(10).succeeded
+    assert second.entered - killed.left < 1 + SWEEP_INTERVAL + LATE
+    assert holder.wait(PATIENCE).succeeded
     assert recorder.max_concurrency("run charge") == 1
 
 
@@ -84,7 +82,7 @@ def test_b101_a_body_runs_again_only_when_its_result_was_not_written(
     shared_worker: LiveWorker, recorder: Recorder, point: str, skip: int, again: bool
 ) -> None:
     remote.arm(point, "kill", skip=skip)
-    outcome = BriefPayment.enqueue(key="k").wait(15)
+    outcome = BriefPayment.enqueue(key="k").wait(patience(15))
     assert outcome.succeeded
     assert not remote.is_pending(point)
     charges = ["run charge"] * (2 if again else 1)
@@ -108,12 +106,12 @@ def test_b101_killed_around_a_body_under_all_five_nothing_stays_held(
 ) -> None:
     key = f"five {point}"  # the worker's keys outlive a test, and a mark its bucket
     remote.arm(point, "kill", skip=skip)
-    outcome = FamilyPayment.enqueue(key=key).wait(20)
+    outcome = FamilyPayment.enqueue(key=key).wait(patience(20))
     assert outcome.succeeded
     assert not remote.is_pending(point)
     assert recorder.sequence() == ["run audit", *(["run charge"] * bodies), "run notify"]
     assert sum(count for _, count in rate_limits().view(f"{key}:rate").windows) == starts
-    after = FamilyPayment.enqueue(key=key).wait(20)  # behind it in the line, and free to take what it had
+    after = FamilyPayment.enqueue(key=key).wait(patience(20))  # behind it in the line, and free to take what it had
     assert after.succeeded
     charge = step_run(after, "charge")
     is_marked = point != "release.before"
@@ -128,7 +126,7 @@ def test_b103_killed_between_two_steps_it_goes_on_with_the_next(
 ) -> None:
     """The reactor's own lock is held meanwhile, in the name of a dead claim: it is waited out, then taken anew."""
     remote.arm("checkpoint.after", "kill", skip=done - 1)
-    outcome = GuardedChain.enqueue(outer_key="o").wait(15)
+    outcome = GuardedChain.enqueue(outer_key="o").wait(patience(15))
     assert outcome.succeeded
     assert not remote.is_pending("checkpoint.after")
     assert recorder.sequence() == STEPS[:5]
@@ -146,7 +144,7 @@ def test_rollback_10_killed_in_a_rollback_of_five(
 ) -> None:
     """Killed between undos each runs once; killed inside one, that one twice. The first arrival is the compensation's."""
     remote.arm(point, "kill", skip=2)
-    outcome = Chain.enqueue(fail_at="c6").wait(15)
+    outcome = Chain.enqueue(fail_at="c6").wait(patience(15))
     assert outcome.failed
     assert not remote.is_pending(point)
     assert outcome.failure is not None
@@ -161,7 +159,7 @@ def test_seq_15_killed_inside_the_second_of_four_undos(shared_worker: LiveWorker
     [undo] = recorder.wait_for("undo f3")
     shared_worker.kill_child(undo.pid)
     recorder.gone(undo.pid)
-    outcome = handle.wait(15)
+    outcome = handle.wait(patience(15))
     assert outcome.failure is not None
     assert outcome.failure.rollback_failures == ()
     undone = [label for label in recorder.sequence() if label.startswith("undo")]
@@ -174,13 +172,13 @@ def test_b112_a_step_that_kills_its_worker_stops_after_its_attempts(
 ) -> None:
     handle = Odd.enqueue(how=how)
     others = [Single.enqueue(name=f"{number}", key=f"{number}") for number in range(10)]
-    outcome = handle.wait(20)
+    outcome = handle.wait(patience(20))
     assert outcome.failed
     assert outcome.failure is not None
     assert (outcome.failure.step, outcome.failure.error_type) == ("odd", "WorkerLost")
-    assert recorder.sequence().count("run odd") == 3
-    assert recorder.sequence()[-2:] == ["comp odd", "undo before"]
-    assert all(other.wait(5).succeeded for other in others)
+    own = [label for label in recorder.sequence() if label != "run charge"]
+    assert own == ["run before", *["run odd"] * 3, "comp odd", "undo before"]
+    assert all(other.wait(PATIENCE).succeeded for other in others)
 
 
 def test_a_worker_killed_at_its_park_loses_nothing(shared_worker: LiveWorker, recorder: Recorder) -> None:
@@ -189,12 +187,9 @@ def test_a_worker_killed_at_its_park_loses_nothing(shared_worker: LiveWorker, re
     with testing.hold("k") as held:
         handle = Single.enqueue(key="k")
         wait_parked(handle)
-        deadline = time.monotonic() + 5
-        while remote.is_pending("park.after_commit"):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: not remote.is_pending("park.after_commit"), "the kill")
         held.release()
-        assert handle.wait(10).succeeded
+        assert handle.wait(PATIENCE).succeeded
     assert not events(handle, "worker_lost")
 
 
@@ -202,6 +197,6 @@ def test_killed_between_its_end_and_its_release(shared_worker: LiveWorker, recor
     """The end is written, the reactor's key still held: nobody comes back for it, and its ttl frees it."""
     remote.arm("finish.after", "kill")
     first = GuardedChain.enqueue(outer_key="o")
-    assert first.wait(10).succeeded
+    assert first.wait(PATIENCE).succeeded
     second = GuardedChain.enqueue(outer_key="o")
-    assert second.wait(10).succeeded
+    assert second.wait(PATIENCE).succeeded

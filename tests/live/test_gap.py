@@ -10,6 +10,7 @@ from reactor_coord.testing.worker import LiveWorker
 from tests.live import remote
 from tests.live.reactors import Single
 from tests.live.support import step_run, until
+from tests.support.patience import LATE, PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -27,10 +28,10 @@ def test_park_12_a_release_in_the_gap_is_not_lost(shared_worker: LiveWorker, rec
         until(lambda: handle.execution.wake_requested, "the wake noted on the row")
         recorder.mark("goes on")
         remote.open_gate(point)
-        outcome = handle.wait(5)
+        outcome = handle.wait(PATIENCE)
     assert outcome.succeeded
     [body] = recorder.intervals("run charge")
-    assert body.entered - recorder.wait_for("goes on")[0].entered < 0.5
+    assert body.entered - recorder.wait_for("goes on")[0].entered < LATE
     assert step_run(outcome, "charge").contention_attempts == 1
 
 
@@ -45,7 +46,7 @@ def test_a_cancellation_in_the_gap_is_not_left_waiting(
         remote.wait_at_gate(point)
         handle.cancel("changed my mind")
         remote.open_gate(point)
-        assert handle.wait(5).status == "cancelled"
+        assert handle.wait(PATIENCE).status == "cancelled"
     assert recorder.sequence() == []
 
 
@@ -56,5 +57,5 @@ def test_seq_16_cancelled_while_parked(shared_worker: LiveWorker, recorder: Reco
         handle = Payment.enqueue(key="k")
         until(lambda: handle.status == "parked", "parked")
         handle.cancel()
-        assert handle.wait(5).status == "cancelled"
+        assert handle.wait(PATIENCE).status == "cancelled"
     assert recorder.sequence() == ["run audit", "undo audit"]

@@ -8,11 +8,13 @@ import time
 
 import pytest
 
+from reactor_coord import testing
 from reactor_coord.testing import recorder as recorders
 from reactor_coord.testing.recorder import Recorder
 from reactor_coord.testing.worker import LiveWorker
 from tests.live.reactors import Brief, Single
-from tests.live.support import events, is_busy, median, stamp, wait_all
+from tests.live.support import events, is_busy, median, stamp, until, wait_all, waiters
+from tests.support.patience import LATE, PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -21,24 +23,20 @@ WORKER_SETTINGS = {
     "SNOOZE_MAX_DELAY": 60,
     "SNOOZE_JITTER": 0,
     "SNOOZE_MAX_ATTEMPTS": 5,
-    "HANDOFF_GRACE": 10,  # the wakes stand behind 200 first messages in the worker's queue
+    "HANDOFF_GRACE": 30,  # a wake may stand behind many first messages in the worker's queue
+    "SWEEP_INTERVAL": 30,  # so rare that no start is sent again, and no wait is a sweep's
 }
 
 
 def test_park_13_a_long_line_is_served_in_order_of_arrival(shared_worker: LiveWorker, recorder: Recorder) -> None:
-    handles = [Single.enqueue(name=f"{number}", key="k", seconds=0.01) for number in range(200)]
+    with testing.hold("k", ttl=600):
+        handles = [Single.enqueue(name=f"{number}", key="k", seconds=0.01) for number in range(200)]
+        until(lambda: len(waiters("k")) == 200, "all of them in line", 60)
+        arrived = waiters("k")
     outcomes = wait_all(handles, 60)
     assert all(outcome.succeeded for outcome in outcomes)
-    bodies = recorder.intervals("run charge")
-    assert len(bodies) == 200
+    assert [body.notes["execution"] for body in recorder.intervals("run charge")] == arrived
     assert recorder.max_concurrency("run charge") == 1
-    # Who came first, by its first asking. Two children ask within a moment of each other; the line decides in Redis.
-    asked = {str(outcome.execution.id): stamp(events(outcome, "refused", "acquired")[0].at) for outcome in outcomes}
-    latest = 0.0
-    for body in bodies:
-        moment = asked[body.notes["execution"]]
-        assert moment > latest - 0.05
-        latest = max(latest, moment)
     assert not [event for outcome in outcomes for event in events(outcome, "failed")]
 
 
@@ -53,7 +51,7 @@ def test_the_next_body_begins_within_milliseconds_of_a_release(
     assert len(waits) > 20
     with capsys.disabled():
         print(f"\nrelease to next body: median {median(waits) * 1000:.1f} ms, worst {max(waits) * 1000:.1f} ms")  # noqa: T201
-    assert median(waits) < 0.1
+    assert median(waits) < LATE / 2, "half of them were not woken, but found by a sweep"
 
 
 def test_b040_parking_at_the_instant_of_a_release(shared_worker: LiveWorker, recorder: Recorder) -> None:
@@ -82,7 +80,7 @@ def test_b179_script_flush_under_load_is_invisible(shared_worker: LiveWorker, re
     try:
         outcomes = wait_all([Brief.enqueue(key=f"k{number % 5}", seconds=0.005) for number in range(100)], 60)
         long_one = Brief.enqueue(key="long", seconds=1.5)  # renewed meanwhile
-        assert long_one.wait(10).succeeded
+        assert long_one.wait(PATIENCE).succeeded
     finally:
         is_over.set()
         flushing.join()

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from django.db import transaction
@@ -16,7 +16,7 @@ from reactor_coord.coordination import inspect
 from reactor_coord.runtime.dispatch import send
 from reactor_coord.storage.ids import uuid7
 from reactor_coord.testing import dispatches
-from reactor_coord.testing.recorder import Recorder
+from reactor_coord.testing.recorder import Interval, Recorder
 from reactor_coord.testing.worker import LiveWorker
 from tests.live.reactors import (
     BodyFailed,
@@ -28,12 +28,15 @@ from tests.live.reactors import (
     Hasty,
     Odd,
     Outer,
+    Overtaken,
     Single,
     SkipBusy,
     SlowRetry,
     WaitThenFail,
 )
 from tests.live.support import events, kinds, stamp, step_run, until, wait_all, wait_parked, waiters
+from tests.support.holders import in_line_for
+from tests.support.patience import LATE, PATIENCE, SLOWNESS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -47,16 +50,13 @@ WORKER_SETTINGS = {
     "HANDOFF_GRACE": 1,
 }
 
-SOON = 0.5
-"""Seconds within which a woken execution is inside its body, as `park_10` has it."""
-
 
 def test_park_01_and_02_the_loser_parks_and_both_complete_once(shared_worker: LiveWorker, recorder: Recorder) -> None:
     outcomes = wait_all([Single.enqueue(name=name, key="k", seconds=1.0) for name in "xy"])
     assert all(outcome.succeeded for outcome in outcomes)
-    told = [kinds(outcome) for outcome in outcomes]
-    assert sum("parked" in each for each in told) == 1
-    assert not [kind for each in told for kind in each if kind in {"compensated", "undone", "step_failed"}]
+    (park,) = [event for outcome in outcomes for event in events(outcome, "parked")]
+    assert (park.step, park.primitive, park.key, park.data["park_kind"]) == ("charge", "lock", "k", "contention")
+    assert not [event for outcome in outcomes for event in events(outcome, "compensated", "undone", "step_failed")]
     assert recorder.sequence() == ["run charge", "run charge"]
     assert not recorder.overlaps("run charge")
 
@@ -70,7 +70,7 @@ def test_park_06_the_reactors_own_key_stays_with_it(shared_worker: LiveWorker, r
         assert (kept.owner, kept.state) == (str(handle.id), "parked")
         assert [each["key"] for each in parked.holds_kept] == ["outer"]
         held.release()
-        outcome = handle.wait(5)
+        outcome = handle.wait(PATIENCE)
     assert outcome.succeeded
     until(lambda: events(outcome, "released", key="outer"), "the last release was told, behind the end")
     assert len(events(outcome, "acquired", key="outer")) == 1
@@ -89,7 +89,7 @@ def test_park_09_a_park_two_levels_down_keeps_every_level(shared_worker: LiveWor
             testing.assert_locked(key, by=handle)
         assert recorder.sequence() == ["run open", "run prepare", "run audit"]
         held.release()
-        outcome = handle.wait(5)
+        outcome = handle.wait(PATIENCE)
     assert outcome.succeeded
     assert recorder.sequence() == [
         "run open", "run prepare", "run audit", "run charge", "run notify", "run close"
@@ -102,18 +102,27 @@ def test_park_09_a_park_two_levels_down_keeps_every_level(shared_worker: LiveWor
 
 
 def test_park_10_woken_by_the_release_and_not_by_a_look(shared_worker: LiveWorker, recorder: Recorder) -> None:
+    """Held as long as the case has it, then twice more: other work on the machine may delay a wake, but hardly all of them."""
+    waits = [_from_release_to_body(recorder, held_for) for held_for in (3, 0, 0)]
+    assert max(waits) < LATE
+    assert min(waits) < 0.5, waits
+
+
+def _from_release_to_body(recorder: Recorder, held_for: float) -> float:
+    recorder.clear()
     with testing.hold("k") as held:
         handle = Single.enqueue(key="k")
         parked = wait_parked(handle)
         assert parked.waiting_on is not None
         assert parked.waiting_on["place"] == 1
+        time.sleep(held_for)
+        assert [event.kind for event in events(handle, "parked")] == ["parked"]
         recorder.mark("released")
         held.release()
-        outcome = handle.wait(5)
-    assert outcome.succeeded
+        assert handle.wait(PATIENCE).succeeded
     [released] = recorder.wait_for("released")
     [body] = recorder.wait_for("run charge")
-    assert body.entered - released.entered < SOON
+    return body.entered - released.entered
 
 
 def test_park_14_cancelled_in_line_it_makes_room(shared_worker: LiveWorker, recorder: Recorder) -> None:
@@ -126,12 +135,12 @@ def test_park_14_cancelled_in_line_it_makes_room(shared_worker: LiveWorker, reco
         assert waiters("k") == [str(second.id)]
         recorder.mark("released")
         held.release()
-        assert second.wait(5).succeeded
-    assert first.wait(5).status == "cancelled"
+        assert second.wait(PATIENCE).succeeded
+    assert first.wait(PATIENCE).status == "cancelled"
     [released] = recorder.wait_for("released")
     [body] = recorder.wait_for("run charge")
     assert body.notes["name"] == "second"
-    assert body.entered - released.entered < SOON
+    assert body.entered - released.entered < LATE
 
 
 def test_park_14_cancelled_with_the_key_in_its_hand_the_next_is_woken(
@@ -149,8 +158,8 @@ def test_park_14_cancelled_with_the_key_in_its_hand_the_next_is_woken(
         assert granted is not None
         assert (granted.owner, granted.state) == (str(second.id), "granted")
         shared_worker.resume()
-        assert second.wait(5).succeeded
-    assert first.wait(5).status == "cancelled"
+        assert second.wait(PATIENCE).succeeded
+    assert first.wait(PATIENCE).status == "cancelled"
     assert [body.notes["name"] for body in recorder.intervals("run charge")] == ["second"]
 
 
@@ -159,17 +168,16 @@ def test_park_16_the_first_message_is_lost(
 ) -> None:
     reactor_settings(DISPATCHER=dispatches.PATH, SWEEP_INTERVAL=0.5)
     handle = Single.enqueue(key="k")
-    assert handle.wait(5).succeeded
+    assert handle.wait(PATIENCE).succeeded
     assert recorder.sequence() == ["run charge"]
 
 
-def test_scope_03_only_the_step_is_locked(shared_worker: LiveWorker, recorder: Recorder) -> None:
-    """scope_01 and scope_02, enqueued."""
-    began = recorder.now()
-    outcomes = wait_all([EightSteps.enqueue(name=name, key="k", seconds=0.2) for name in "ab"])
+def test_scope_03_every_other_step_overlaps(shared_worker: LiveWorker, recorder: Recorder) -> None:
+    """scope_01, enqueued."""
+    seconds = 0.2 * SLOWNESS  # on a slow machine the second begins later behind the first
+    outcomes = wait_all([EightSteps.enqueue(name=name, key="k", seconds=seconds) for name in "ab"])
     assert all(outcome.succeeded for outcome in outcomes)
     bodies = recorder.intervals()
-    assert max(body.left for body in bodies) - began < 3.2
     first, second = recorder.intervals("run s3")
     assert not first.overlaps(second)
     ahead = [body for body in bodies if body.notes["name"] == first.notes["name"]]
@@ -177,15 +185,57 @@ def test_scope_03_only_the_step_is_locked(shared_worker: LiveWorker, recorder: R
     for body in ahead:
         if body.label != "run s3":  # the other one stands in line meanwhile
             assert any(body.overlaps(other) for other in behind), body.label
-    s4 = next(body for body in ahead if body.label == "run s4")
-    assert s4.entered < second.entered + 0.05
+    one_after_the_other = _span(ahead) + _span(behind)
+    assert _span(bodies) < one_after_the_other, "3.2 s and more, on an idle machine"
 
 
-def test_rollback_07_a_compensation_never_parks(shared_worker: LiveWorker, recorder: Recorder) -> None:
+def _span(bodies: Sequence[Interval]) -> float:
+    """From the first entering to the last leaving."""
+    return max(body.left for body in bodies) - min(body.entered for body in bodies)
+
+
+def test_scope_03_a_later_step_begins_while_another_waits(shared_worker: LiveWorker, recorder: Recorder) -> None:
+    """scope_02, enqueued: one more in line between the two keeps the key until A's step 4 has begun."""
+    with testing.hold("k") as held:
+        ahead = EightSteps.enqueue(name="a", key="k", seconds=0.05)
+        wait_parked(ahead)
+        with in_line_for("k", recorder, "between", until="run s4"):
+            until(lambda: len(waiters("k")) == 2, "the one between in line")
+            behind = EightSteps.enqueue(name="b", key="k", seconds=0.05)
+            wait_parked(behind)
+            held.release()
+            assert all(outcome.succeeded for outcome in wait_all([ahead, behind]))
+    a = {body.label: body for body in recorder.intervals() if body.notes.get("name") == "a"}
+    b = {body.label: body for body in recorder.intervals() if body.notes.get("name") == "b"}
+    (between,) = recorder.intervals("between")
+    assert b["run s2"].left < a["run s4"].entered < b["run s3"].entered
+    assert between.entered < a["run s8"].left, "the key was kept until the end of A, not of its step"
+
+
+def test_u92_rollback_07_a_compensation_never_parks(shared_worker: LiveWorker, recorder: Recorder) -> None:
+    """Its hold lapsed under the body and is another's: it waits `rollback_wait`, then is listed."""
+    handle = Overtaken.enqueue(key="k", seconds=2.0, fail_at="charge")
+    recorder.wait_for("run charge")
+    with testing.hold("k", wait=5):
+        outcome = handle.wait(PATIENCE)
+    assert outcome.failed
+    assert outcome.failure is not None
+    assert (outcome.failure.step, outcome.failure.error_type) == ("charge", "BodyFailed")
+    assert "parked" not in kinds(outcome)
+    [failed] = outcome.failure.rollback_failures
+    assert (failed.step, failed.kind, failed.key, failed.reason) == (
+        "charge", "compensate", "k", "coordination_unavailable"
+    )  # fmt: skip
+    assert recorder.sequence() == ["run audit", "run charge", "undo audit"]
+    [told] = events(outcome, "undo_failed")
+    assert 0.4 < stamp(told.at) - recorder.intervals("run charge")[0].left < 0.5 + LATE
+
+
+def test_rollback_07_an_undo_never_parks(shared_worker: LiveWorker, recorder: Recorder) -> None:
     handle = Hasty.enqueue(key="k", other_seconds=0.5, fail_at="notify")
     recorder.wait_for("run notify")
     with testing.hold("k"):
-        outcome = handle.wait(5)
+        outcome = handle.wait(PATIENCE)
     assert outcome.failed
     assert outcome.failure is not None
     assert "parked" not in kinds(outcome)
@@ -194,7 +244,7 @@ def test_rollback_07_a_compensation_never_parks(shared_worker: LiveWorker, recor
     assert recorder.sequence()[-2:] == ["comp notify", "undo audit"]
     [told] = events(outcome, "undo_failed")
     waited = stamp(told.at) - recorder.intervals("comp notify")[0].left
-    assert 0.4 < waited < 1.5
+    assert 0.4 < waited < 0.5 + LATE
 
 
 def test_seen_02_one_line_for_each_park(shared_worker: LiveWorker, recorder: Recorder) -> None:
@@ -202,7 +252,7 @@ def test_seen_02_one_line_for_each_park(shared_worker: LiveWorker, recorder: Rec
         handle = Single.enqueue(key="k")
         wait_parked(handle)
         held.release()
-        assert handle.wait(5).succeeded
+        assert handle.wait(PATIENCE).succeeded
     [line] = shared_worker.log_lines(rf"event=reactor_coord\.step\.parked .*execution={handle.id}")
     for pair in ("reactor=Single", "step=charge", "key=k", "primitive=lock", "attempt=1"):
         assert f" {pair} " in line
@@ -218,7 +268,7 @@ def test_seen_03_a_parked_execution_has_not_failed(shared_worker: LiveWorker, re
         assert held.owner in parked.waiting_on["holder"]
         assert step_run(handle, "charge").status == "waiting"
         assert not {"failed", "step_failed", "rolling_back"} & set(kinds(handle))
-    assert handle.wait(5).succeeded
+    assert handle.wait(PATIENCE).succeeded
 
 
 def test_seen_04_the_read_model_says_where_it_waits(shared_worker: LiveWorker, recorder: Recorder) -> None:
@@ -244,7 +294,7 @@ def test_seen_06_a_reactors_release_has_no_step_after_a_park_either(
         handle = Guarded.enqueue(outer_key="outer", key="inner")
         wait_parked(handle)
         held.release()
-        outcome = handle.wait(5)
+        outcome = handle.wait(PATIENCE)
     until(lambda: events(outcome, "released", key="outer"), "the last release was told, behind the end")
     assert [event.step for event in events(outcome, "acquired", "adopted", "released", key="outer")] == ["", "", ""]
     assert {event.step for event in events(outcome, "acquired", "released", key="inner")} == {"charge"}
@@ -273,10 +323,10 @@ def test_b039_every_end_of_a_body_wakes_the_next(shared_worker: LiveWorker, reco
     holder = Ending.enqueue(key="k", how=how)
     recorder.wait_for("run ending")
     waiting = Single.enqueue(key="k")
-    assert waiting.wait(5).succeeded
+    assert waiting.wait(PATIENCE).succeeded
     assert events(waiting, "parked")
-    holder.wait(5)
-    assert recorder.intervals("run charge")[0].entered - recorder.intervals("run ending")[0].left < SOON
+    holder.wait(PATIENCE)
+    assert recorder.intervals("run charge")[0].entered - recorder.intervals("run ending")[0].left < LATE
 
 
 def test_b039_a_cancelled_holder_wakes_the_next(shared_worker: LiveWorker, recorder: Recorder) -> None:
@@ -287,10 +337,10 @@ def test_b039_a_cancelled_holder_wakes_the_next(shared_worker: LiveWorker, recor
         wait_parked(waiting)
         recorder.mark("cancelled")
         holder.cancel()
-        assert waiting.wait(5).succeeded
-        assert holder.wait(5).status == "cancelled"
+        assert waiting.wait(PATIENCE).succeeded
+        assert holder.wait(PATIENCE).status == "cancelled"
     [cancelled] = recorder.wait_for("cancelled")
-    assert recorder.intervals("run charge")[0].entered - cancelled.entered < SOON
+    assert recorder.intervals("run charge")[0].entered - cancelled.entered < LATE
     assert recorder.sequence() == ["run before", "cancelled", "undo before", "run charge"]
 
 
@@ -300,9 +350,9 @@ def test_b039_an_operators_release_wakes_the_next(shared_worker: LiveWorker, rec
         wait_parked(waiting)
         recorder.mark("released")
         assert operations.release_key("k", fence=held.fence, reason="stuck", actor="me")
-        assert waiting.wait(5).succeeded
+        assert waiting.wait(PATIENCE).succeeded
     [released] = recorder.wait_for("released")
-    assert recorder.intervals("run charge")[0].entered - released.entered < SOON
+    assert recorder.intervals("run charge")[0].entered - released.entered < LATE
 
 
 def test_b168_inside_a_transaction_it_starts_after_the_commit(shared_worker: LiveWorker, recorder: Recorder) -> None:
@@ -313,7 +363,7 @@ def test_b168_inside_a_transaction_it_starts_after_the_commit(shared_worker: Liv
             raise BodyFailed
         time.sleep(0.5)
         recorder.mark("about to commit")
-    assert handle.wait(5).succeeded
+    assert handle.wait(PATIENCE).succeeded
     assert recorder.sequence() == ["about to commit", "run charge"]
     assert recorder.intervals("run charge")[0].notes["name"] == "kept"
 
@@ -323,25 +373,25 @@ def test_b095_a_message_before_its_row_is_committed(shared_worker: LiveWorker, r
         handle = Single.enqueue(key="k")
         send(str(handle.id))
         time.sleep(0.3)
-    assert handle.wait(5).succeeded
+    assert handle.wait(PATIENCE).succeeded
     assert recorder.sequence() == ["run charge"]
 
 
 def test_b095_a_message_for_nothing_is_dropped_with_a_warning(shared_worker: LiveWorker, recorder: Recorder) -> None:
     nobody = uuid7()
     deleted = Single.enqueue(key="k")
-    deleted.wait(5)
+    deleted.wait(PATIENCE)
     deleted.execution.delete()
     for each in (nobody, deleted.id, "not even an id"):
         send(str(each))
     for each in (nobody, deleted.id, "not even an id"):
         shared_worker.wait_for_log(rf"WARNING.*event=reactor_coord\.message_for_nothing execution=.*{each}")
-    assert Single.enqueue(key="k").wait(5).succeeded  # it goes on
+    assert Single.enqueue(key="k").wait(PATIENCE).succeeded  # it goes on
 
 
 @pytest.mark.parametrize("how", ["unprintable", "chained", "base"])
 def test_b109_the_failure_shows_the_original_error(shared_worker: LiveWorker, recorder: Recorder, how: str) -> None:
-    outcome = Odd.enqueue(how=how).wait(5)
+    outcome = Odd.enqueue(how=how).wait(PATIENCE)
     assert outcome.failed
     assert outcome.failure is not None
     named = {"unprintable": "OddError", "chained": "BodyFailed", "base": "GroundError"}
@@ -356,10 +406,10 @@ def test_b098_waiting_is_never_taken_for_dead(shared_worker: LiveWorker, recorde
     with testing.hold("k"):
         parked, backing_off = Single.enqueue(key="k"), SlowRetry.enqueue(fail_at="charge", fails=1)
         wait_parked(parked)
-        assert backing_off.wait(10).succeeded  # two seconds: four sweeps, while a park has no lease to run out
+        assert backing_off.wait(PATIENCE).succeeded  # two seconds: four sweeps, while a park has no lease to run out
         assert parked.status == "parked"
         assert (step_run(parked, "charge").attempts, step_run(backing_off, "charge").attempts) == (0, 2)
-    assert parked.wait(5).succeeded
+    assert parked.wait(PATIENCE).succeeded
     for each in (parked, backing_off):
         assert each.execution.workers_lost == 0
         assert not events(each, "worker_lost", "failed", "aborted")

@@ -9,6 +9,7 @@ from reactor_coord.testing.plugin import StartWorker
 from reactor_coord.testing.recorder import Recorder
 from tests.live.limited import Covered
 from tests.live.support import step_run
+from tests.support.patience import PATIENCE, patience
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -21,11 +22,11 @@ def test_b075_b071_killed_before_or_in_its_body_it_blocks_nobody(live_worker: St
     assert periods().marks("k:report") == []
     live_worker(settings={"REACTOR_COORD": {"LEASE_TTL": 60, "SWEEP_INTERVAL": 0.5}})
     after = Covered.enqueue(name="after", key="k")
-    assert after.wait(15).succeeded
+    assert after.wait(patience(15)).succeeded
     assert step_run(after, "report").status == "succeeded"
     (mark,) = periods().marks("k:report")
     assert mark.by == str(after.id)
     again = Covered.enqueue(name="again", key="k")
-    assert again.wait(10).succeeded
+    assert again.wait(PATIENCE).succeeded
     assert step_run(again, "report").reason == "period"
     killed.cancel()

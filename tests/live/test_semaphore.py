@@ -17,6 +17,7 @@ from reactor_coord.testing.recorder import Recorder
 from tests.live import remote
 from tests.live.pooled import Admitted, Lone, Trio
 from tests.live.support import events, kinds, until, wait_all, wait_parked
+from tests.support.patience import LATE, PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,8 +33,18 @@ SETTINGS = {
         "HANDOFF_GRACE": 1,
     }
 }
-CALM = {"REACTOR_COORD": {"SNOOZE_BASE_DELAY": 60, "SNOOZE_MAX_DELAY": 60, "SNOOZE_JITTER": 0}}
-SOON = 0.5
+SWEEP_INTERVAL = 30
+"""So rare that on a busy machine, too, no start is sent again, and no gap is a sweep's."""
+
+CALM = {
+    "REACTOR_COORD": {
+        "SNOOZE_BASE_DELAY": 60,
+        "SNOOZE_MAX_DELAY": 60,
+        "SNOOZE_JITTER": 0,
+        "SWEEP_INTERVAL": SWEEP_INTERVAL,
+        "HANDOFF_GRACE": 20,  # on a busy machine a message may be seconds under way
+    }
+}
 
 
 def slots(key: str) -> list[tuple[str, str]]:
@@ -58,7 +69,7 @@ def test_family_10_a_killed_workers_slot_is_back(live_worker: StartWorker, recor
     killed = recorder.now()
     assert all(outcome.succeeded for outcome in wait_all([*handles, waiting]))
     [fourth] = [body for body in recorder.intervals("run charge") if body.notes["name"] == "waiting"]
-    assert fourth.entered - killed < 1 + 0.3 + SOON
+    assert fourth.entered - killed < 1 + 0.3 + LATE
     assert recorder.max_concurrency("run charge") == 3
     until(lambda: is_free("k"), "every slot back")
 
@@ -87,9 +98,9 @@ def test_b046_a_worker_that_comes_back_does_not_push_capacity_up(live_worker: St
     until(lambda: any(b.notes["name"] == "second" for b in recorder.intervals("run charge")), "the second inside")
     others = [Lone.enqueue(name=f"n{number}", key="k", seconds=0.05) for number in range(20)]
     stopped.resume()
-    assert second.wait(10).succeeded
+    assert second.wait(PATIENCE).succeeded
     assert all(outcome.succeeded for outcome in wait_all(others))
-    outcome = first.wait(10)  # its body returned under a lost slot; or another worker has repeated it
+    outcome = first.wait(PATIENCE)  # its body returned under a lost slot; or another worker has repeated it
     assert outcome.succeeded or (outcome.failure is not None and outcome.failure.error_type == "LockLost")
     bodies = recorder.intervals("run charge")
     zombie = next(body for body in bodies if body.notes["name"] == "first")
@@ -141,17 +152,17 @@ def test_b052_cancelled_with_a_slot_in_its_hand_the_next_starts_at_once(
         assert slots("k") == [(str(next_one.id), "granted")]
         recorder.mark("goes on")
         worker.resume()
-        assert next_one.wait(5).succeeded
-    assert granted.wait(5).status == "cancelled"
+        assert next_one.wait(PATIENCE).succeeded
+    assert granted.wait(PATIENCE).status == "cancelled"
     [body] = recorder.intervals("run charge")
-    assert body.entered - recorder.wait_for("goes on")[0].entered < 1
+    assert body.entered - recorder.wait_for("goes on")[0].entered < LATE
     until(lambda: is_free("k"), "the slot back")
 
 
 def test_b043_capacity_is_full_after_cancels_and_failures(live_worker: StartWorker, recorder: Recorder) -> None:
     live_worker(concurrency=4, settings=CALM)
     failing = Trio.enqueue(name="failing", key="k", fail_at="charge")
-    assert failing.wait(5).failed
+    assert failing.wait(PATIENCE).failed
     with (
         testing.hold("k", "semaphore", limit=3),
         testing.hold("k", "semaphore", limit=3),
@@ -160,12 +171,12 @@ def test_b043_capacity_is_full_after_cancels_and_failures(live_worker: StartWork
         parked = Trio.enqueue(name="parked", key="k")
         wait_parked(parked)
         parked.cancel()
-        assert parked.wait(5).status == "cancelled"
+        assert parked.wait(PATIENCE).status == "cancelled"
         assert line("k") == []
     running = Trio.enqueue(name="running", key="k", seconds=0.6)
     recorder.wait_until(lambda: [b for b in recorder.intervals("run charge") if b.notes["name"] == "running"], "it")
     running.cancel()
-    assert running.wait(5).status in {"cancelled", "completed"}  # its last step was under way
+    assert running.wait(PATIENCE).status in {"cancelled", "completed"}  # its last step was under way
     recorder.clear()
     assert all(outcome.succeeded for outcome in wait_all([Trio.enqueue(key="k", seconds=0.4) for _ in range(9)]))
     assert recorder.max_concurrency("run charge") == 3
@@ -178,7 +189,7 @@ def test_a_reactors_slot_is_kept_over_a_park_and_counted_once(live_worker: Start
         wait_parked(handle)
         assert slots("k") == [(str(handle.id), "parked")]
         held.release()
-        assert handle.wait(5).succeeded
+        assert handle.wait(PATIENCE).succeeded
     assert len([event for event in events(handle, "acquired", key="k") if event.step == ""]) == 1
     assert "adopted" in kinds(handle)
     until(lambda: is_free("k") and is_free("other"), "every slot back")
@@ -196,4 +207,4 @@ def test_b156_a_backlog_is_served_in_order_by_few_messages(live_worker: StartWor
     assert granted <= parks
     bodies = sorted(recorder.intervals("run charge"), key=lambda body: body.entered)
     gaps = [max(0.0, later.entered - earlier.left) for earlier, later in zip(bodies, bodies[3:], strict=False)]
-    assert median(gaps) < 0.25
+    assert median(gaps) < LATE / 2, "half of them were not woken, but found by a sweep"

@@ -12,6 +12,7 @@ from reactor_coord.testing.recorder import Recorder
 from tests.live.reactors import Brief, Chain, Hard, Unkept, Watchful
 from tests.live.support import events, kinds, step_run, until, wait_all, wait_parked
 from tests.support.bench import bench
+from tests.support.patience import PATIENCE, patience
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,7 +33,7 @@ def test_b086_a_late_result_of_a_superseded_attempt_is_refused(live_worker: Star
     recorder.wait_for("run c1")
     first.pause()
     second = live_worker(concurrency=1, settings={"REACTOR_COORD": SETTINGS})
-    outcome = handle.wait(20)
+    outcome = handle.wait(patience(20))
     assert outcome.succeeded
     first.resume()
     first.wait_for_log("event=reactor_coord.lease_lost")
@@ -58,9 +59,9 @@ def test_b012_who_lost_its_hold_cannot_report_success(live_worker: StartWorker, 
         recorder.wait_for("saw the loss")  # the body is told while it runs
         live_worker(concurrency=1, settings={"REACTOR_COORD": SETTINGS})
         other = Watchful.enqueue(name="other", key="k", seconds=0.2)
-        assert other.wait(10).succeeded
+        assert other.wait(PATIENCE).succeeded
         proxy.resume()
-        outcome = handle.wait(15)
+        outcome = handle.wait(patience(15))
         assert cut_off.is_running
     assert outcome.failed
     assert outcome.failure is not None
@@ -84,12 +85,12 @@ def test_b099_long_bodies_are_not_taken_for_dead(live_worker: StartWorker, recor
     asleep, busy = Hard.enqueue(how="asleep", seconds=6), Hard.enqueue(how="busy", seconds=6)
     deaf = Hard.enqueue(how="deaf", seconds=1.5)
     for handle in (asleep, busy):
-        outcome = handle.wait(30)
+        outcome = handle.wait(patience(30))
         assert outcome.succeeded
         assert "worker_lost" not in kinds(outcome)
         assert step_run(outcome, "hard").attempts == 1
     # Nothing of its process runs, so its lease cannot be renewed: others take it up, and of all results one counts.
-    outcome = deaf.wait(30)
+    outcome = deaf.wait(patience(30))
     assert outcome.status in {"completed", "failed"}
     assert recorder.count("run behind") == 2 + outcome.succeeded
     assert len(events(deaf, "completed", "failed")) == 1

@@ -132,6 +132,7 @@ def test_the_metadata_names_the_floor_and_the_extras(metadata: Message) -> None:
         "django-redis",
         "djangorestframework",
         "drf-spectacular",
+        "packaging",
         "pydantic",
     ]
 

@@ -452,3 +452,9 @@ def test_ids_given_as_values_stay_what_they_are() -> None:
     value = uuid4()
     assert type(codec.decode(codec.encode({"id": value}))["id"]) is UUID
     assert type(codec.decode(codec.encode(SafeString("x")))) is SafeString
+
+
+@pytest.mark.parametrize("data", [{"$order": 5}, {"$order": ["zz"]}, {"$order": [5], "a": 1}, {"a": {"$order": {}}}])
+def test_an_order_that_was_not_written_here_cannot_be_read(data: Any) -> None:
+    with pytest.raises(CodecError, match="its order names other keys"):
+        codec.decode(data)

@@ -66,10 +66,17 @@ def test_settings_are_cached_and_follow_a_change(settings: Any) -> None:
         ({"RATE_LIMITS": {"stripe": {"second": 3, "algorithm": "leaky"}}}, "['RATE_LIMITS']", "'sliding_window'"),
         ({"API_PERMISSION_CLASSES": "a.B"}, "is 'a.B'", "a list of dotted paths"),
         ({"SNOOZE_BASE_DELAY": 90}, "'SNOOZE_MAX_DELAY'] (60) is less than 'SNOOZE_BASE_DELAY' (90)", "Raise"),
+        ({"LEASE_TTL": 10**400}, "['LEASE_TTL'] is 1000", "at most 315,360,000"),
+        ({"LEASE_TTL": 10**5000}, "is a number of thousands of digits", "at most 315,360,000"),
+        ({"SWEEP_INTERVAL": 1e300}, "is 1e+300", "at most 315,360,000"),
+        ({"RETENTION_DAYS": 1e9}, "is 1000000000.0", "a number of days above 0 and of at most 3,650, or None"),
+        ({"SNOOZE_MAX_ATTEMPTS": 10**400}, "['SNOOZE_MAX_ATTEMPTS'] is 1000", "at most 1,000,000,000,000, or None"),
+        ({"RATE_LIMITS": {"stripe": {10**400: 3}}}, "['RATE_LIMITS']", "second, minute, hour, day"),
+        ({"RATE_LIMITS": {"stripe": {"second": 10**400}}}, "['RATE_LIMITS']", "second, minute, hour, day"),
         ([], "REACTOR_COORD is a list, not a dict", "Write REACTOR_COORD = {...}"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_way_out(settings: Any, values: Any, message: str, hint: str) -> None:
+def test_u57_what_is_wrong_is_said_with_the_way_out(settings: Any, values: Any, message: str, hint: str) -> None:
     settings.REACTOR_COORD = values
 
     [problem] = conf.problems(values)

@@ -15,8 +15,8 @@ end
 
 local function next_fence(name)
   local fence = int(NOW_US)
-  local last = redis.call('SET', name, fence, 'PX', KEEP, 'GET')
-  if last and tonumber(last) >= NOW_US then
+  local last = tonumber(redis.call('SET', name, fence, 'PX', KEEP, 'GET') or nil)
+  if last and last >= NOW_US then
     fence = int(last + 1)
     redis.call('SET', name, fence, 'PX', KEEP)
   end

@@ -2,14 +2,15 @@
 --
 -- A resource is keys of one hash tag, each with an expiry:
 --   hold     hash  who has it: see hold.lua for the lock, slots.lua for the semaphore
---   line     zset  waiter id -> -priority * 2^40 + ticket
+--   line     zset  waiter id -> -priority * 2^36 + ticket
 --   waiters  hash  waiter id -> JSON {ticket, lapses, passed, owner, wake | inbox and deadline, since, ...}. An entry
 --                  outlives its place in the line, so that who comes late keeps its ticket
 --   meta     hash  ticket (last given); of a lock also round (releases so far), of a semaphore limit
 --   fence    string  the last one given
 -- Beside them, for whoever walks from owner to owner (see deadlock.py): hash <prefix>:waits:<owner>, primitive 0x1F raw key ->
 -- waiter id. A hint, which the line has to confirm. In a cluster it lies in another slot, and is written by who walks.
--- info is execution, reactor and step, for people who look, with 0x1F between them;
+-- info is execution, reactor and step, for people who look, and the ms to which a hold of it is renewed (0: never), with 0x1F
+-- between them;
 -- and there is one index for all of a primitive: zset raw key -> ms at which its hold lapses (or its line is worth a look).
 --
 -- KEYS[1] index; then hold, line, waiters, meta, fence of each resource.  ARGV[1] hand-off grace in ms.
@@ -51,7 +52,7 @@ end
 
 local function stand_in_line(r, id, waiter)
   write_waiter(r, id, waiter)
-  redis.call('ZADD', r.line, int(waiter.ticket - waiter.priority * 1099511627776), id)
+  redis.call('ZADD', r.line, int(waiter.ticket - waiter.priority * 68719476736), id)
 end
 
 -- The record of what an owner waits for, and this resource's field in it; nil in a cluster.

@@ -108,4 +108,4 @@ if soonest then
 end
 local rank = ID ~= '' and redis.call('ZRANK', r.line, ID)
 return { 0, 1, rank and rank + 1 or 0, redis.call('ZCARD', r.line), holder, wakes, { 1 }, look_in, full and 1 or 0,
-  redis.call('GET', r.fence) or '0', in_use() }
+  int(tonumber(redis.call('GET', r.fence) or nil) or 0), in_use() }

@@ -5,6 +5,7 @@
 --      or {0, first busy (from 1), its place or 0, number waiting, {its holder}, wakes, all busy, ms to the first lapse,
 --          1 when a line was too long to join any, its holder's fence, 1}
 --      holder: owner claim state fence since remaining_ms info count
+-- Fails  when there is a hold without an owner: somebody may have it, so nobody is let in.
 -- True  a key is mine when free, granted to my owner, parked by my owner, or held by my owner under my claim. The owner
 --       alone opens nothing that is held. The same token counts once, however often it is sent. A lease is never
 --       shortened. A refused waiter that was granted one of the keys passes it on and keeps its ticket; it is marked
@@ -23,6 +24,9 @@ for i = 1, COUNT do
   local r = resource(i, ARGV[13 + i])
   local hold = redis.call('HMGET', r.hold, 'owner', 'claim', 'state', 'fence', 'since', 'granted_at', 'released_by',
     'waiter', 'from', 'wake', FIELD)
+  if not hold[1] and redis.call('EXISTS', r.hold) == 1 then
+    return redis.error_reply('DAMAGED the hold of ' .. r.raw .. ' has no owner')
+  end
   resources[i], holds[i], ways[i] = r, hold, way_in(hold)
   if not ways[i] then busy[#busy + 1] = i end
 end

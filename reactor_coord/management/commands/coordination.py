@@ -121,6 +121,7 @@ def _show_lines(console: Console, found: views.Live[views.LineRow], now: dt.date
     _heading(console, "Ordered lines", found)
     for line in found.rows:
         failed = f", first failed {line.first_failed}" if line.first_failed else ""
+        failed += f", healed {_in(line.failed_until, now)}" if line.failed_until else ""
         console.line(
             f"{line.key}: next {line.next}, last completed {line.last_completed}, {line.waiting} in flight{failed} "
             f"(epoch {line.epoch})"

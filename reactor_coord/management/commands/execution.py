@@ -1,4 +1,4 @@
-"""`manage.py execution ID retry|resume|undo|cancel`."""
+"""`manage.py execution ID retry|resume|undo|close|cancel`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from reactor_coord.operations import views
 class Command(OperatorCommand):
     """See the module."""
 
-    help = "Act on one execution: retry, resume, undo or cancel it."
+    help = "Act on one execution: retry, resume, undo or cancel it, or close its incomplete rollback."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("id", help="Its id, or the end of it.")
-        parser.add_argument("verb", choices=("retry", "resume", "undo", "cancel"))
+        parser.add_argument("verb", choices=("retry", "resume", "undo", "close", "cancel"))
         parser.add_argument("--from-step", help="retry: from this step on.")
         parser.add_argument("--payload", help="resume: the answer, as JSON.")
         parser.add_argument("--step", help="resume: which question, where several are open.")
-        parser.add_argument("--reason", default="", help="Why, for the trace.")
+        parser.add_argument("--no-rollback", action="store_true", help="cancel: undo nothing, what it did stands.")
+        parser.add_argument("--reason", default="", help="Why, for the trace; close needs one.")
         parser.add_argument("--json", action="store_true", help="As JSON, for a program.")
 
     def perform(self, console: Console, **options: Any) -> None:
@@ -39,10 +40,15 @@ class Command(OperatorCommand):
             console.json(as_json(summary))
         else:
             words = "started anew as" if started else "accepted:"
-            console.line(f"{verb} {words} {summary.label} {summary.id}, {summary.status_label} now.")
+            undone = " Nothing of what it did is undone." if options["no_rollback"] else ""
+            console.line(f"{verb} {words} {summary.label} {summary.id}, {summary.status_label} now.{undone}")
 
 
 def _details(verb: str, options: dict[str, Any]) -> dict[str, Any]:
+    if options["no_rollback"] and verb != "cancel":
+        raise CommandError(f"--no-rollback belongs to cancel, not to {verb}.")
+    if verb == "cancel":
+        return {"rollback": not options["no_rollback"]}
     if verb == "retry":
         return {"from_step": options["from_step"]}
     if verb != "resume":

@@ -28,6 +28,7 @@ class Command(OperatorCommand):
         parser.add_argument("--reactor", help="Dotted path, or class name.")
         parser.add_argument("--waiting-key", help="Those that wait for this key.")
         parser.add_argument("--idempotency-key")
+        parser.add_argument("--correlation-id", help="Those that ask, or have asked, a question of this name.")
         parser.add_argument("--all", action="store_true", help="Also what others composed or dispatched.")
         parser.add_argument("--parent", help="What this execution composed or dispatched.")
         parser.add_argument("--limit", type=int, default=30)
@@ -52,6 +53,8 @@ class Command(OperatorCommand):
             rows = rows.filter(waiting_key=options["waiting_key"])
         if options["idempotency_key"]:
             rows = rows.filter(idempotency_key=options["idempotency_key"])
+        if options["correlation_id"]:
+            rows = rows.filter(pk__in=views.asking_under(options["correlation_id"]))
         limit = max(options["limit"], 1)
         found = [views.summary(row) for row in rows[: limit + 1]]
         if options["json"]:

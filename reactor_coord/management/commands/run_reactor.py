@@ -14,13 +14,13 @@ from reactor_coord import operations
 from reactor_coord.declare import registry
 from reactor_coord.declare.definition import ReactorDefinition
 from reactor_coord.declare.entrance import RunOptions, entrance
+from reactor_coord.engine.delays import handle_polls
 from reactor_coord.engine.states import ExecutionStatus, is_terminal
 from reactor_coord.management.command import OperatorCommand, as_json
 from reactor_coord.management.console import Console
 from reactor_coord.models import Execution
 from reactor_coord.operations import views
 
-LOOK_SECONDS = 0.2
 STANDING = (ExecutionStatus.PAUSED, ExecutionStatus.NEEDS_DEFINITION)
 """Not over, but nothing goes on until somebody does something."""
 
@@ -37,13 +37,13 @@ class Command(OperatorCommand):
             "--input", action="append", default=[], metavar="NAME=VALUE", help="One input. May be repeated."
         )
         given.add_argument(
-            "--json", metavar="OBJECT", help="All inputs as one JSON object; - reads it from standard input."
+            "--inputs", metavar="OBJECT", help="All inputs as one JSON object; - reads it from standard input."
         )
         parser.add_argument("--background", action="store_true", help="In a worker: print the id and go.")
         parser.add_argument("--wait", action="store_true", help="With --background: wait until it ends.")
         parser.add_argument("--timeout", type=float, metavar="SECONDS", help="With --wait: no longer than this.")
         parser.add_argument("--idempotency-key", metavar="KEY", help="The same key returns the first execution.")
-        parser.add_argument("--output", choices=("text", "json"), default="text", help="How to print what came of it.")
+        parser.add_argument("--json", action="store_true", help="As JSON, for a program.")
 
     def perform(self, console: Console, **options: Any) -> None:
         definition = registry.lookup(options["name"])
@@ -63,6 +63,7 @@ class Command(OperatorCommand):
     def _wait(self, row: Execution, timeout: float | None) -> Execution:
         """Until it ends; a person at a terminal sees how it stands meanwhile."""
         begin, shown = time.monotonic(), ""
+        polls, looks = handle_polls(0.2), 0
         while not is_terminal(row.status) and row.status not in STANDING:
             if timeout is not None and time.monotonic() - begin > timeout:
                 raise CommandError(
@@ -74,7 +75,8 @@ class Command(OperatorCommand):
             if self.stderr.isatty():
                 self.stderr.write(f"\r\033[K{line}", ending="")
                 shown = line
-            time.sleep(LOOK_SECONDS)
+            looks += 1
+            time.sleep(polls.after(looks))
             row = Execution.objects.get(pk=row.pk)
         if shown:
             self.stderr.write("\r\033[K", ending="")
@@ -82,7 +84,7 @@ class Command(OperatorCommand):
 
     def _tell(self, console: Console, row: Execution, options: dict[str, Any]) -> None:
         detail = views.detail(row, trace_limit=0)
-        if options["output"] == "json":
+        if options["json"]:
             console.json(as_json(detail))
         else:
             console.line(f"{detail.summary.label}  {detail.summary.id}  {detail.summary.status_label}", style="bold")
@@ -97,8 +99,8 @@ class Command(OperatorCommand):
             raise CommandError(f"{detail.summary.label} {detail.summary.id} is {detail.summary.status_label}.")
 
     def _inputs(self, definition: ReactorDefinition, options: dict[str, Any]) -> dict[str, Any]:
-        if options["json"] is not None:
-            return _from_json(sys.stdin.read() if options["json"] == "-" else options["json"])
+        if options["inputs"] is not None:
+            return _from_json(sys.stdin.read() if options["inputs"] == "-" else options["inputs"])
         return _from_pairs(definition, options["input"])
 
 
@@ -106,9 +108,9 @@ def _from_json(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise CommandError(f"--json is not JSON: {error}") from error
+        raise CommandError(f"--inputs is not JSON: {error}") from error
     if not isinstance(found, Mapping):
-        raise CommandError(f"--json must be an object of inputs by name, not {type(found).__name__}.")
+        raise CommandError(f"--inputs must be an object of inputs by name, not {type(found).__name__}.")
     return dict(found)
 
 

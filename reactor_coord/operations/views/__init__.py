@@ -41,7 +41,7 @@ from .shapes import (
     in_words,
     short,
 )
-from .summaries import listing, listing_one, status_label, summary, wait_of
+from .summaries import asking_under, listing, listing_one, status_label, summary, wait_of
 from .words import span
 
 __all__ = [
@@ -73,6 +73,7 @@ __all__ = [
     "WaiterRow",
     "WindowRow",
     "allowed_verbs",
+    "asking_under",
     "bucket",
     "buckets",
     "definition_of",

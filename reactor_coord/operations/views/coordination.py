@@ -24,7 +24,7 @@ def holds() -> Live[HoldRow]:
 def hold(key: str, primitive: str = "lock", fence: int | None = None) -> HoldRow | None:
     """The live hold of one key, of a semaphore's several the one with that fence, else the oldest; None when it is free.
 
-    Raises CoordinationUnavailable, for a verb must not guess.
+    Raises one of NO_ANSWER, for a verb must not guess.
     """
     return live.hold(key, primitive, fence)
 
@@ -35,7 +35,7 @@ def waiters() -> Live[WaiterRow]:
 
 
 def waiter(key: str, primitive: str, ticket: int) -> WaiterRow | None:
-    """Who stands in line with that ticket; None when nobody does any more. Raises CoordinationUnavailable."""
+    """Who stands in line with that ticket; None when nobody does any more. Raises one of NO_ANSWER."""
     return live.waiter(key, primitive, ticket)
 
 
@@ -45,7 +45,7 @@ def limits() -> Live[LimitRow]:
 
 
 def slot(key: str, who: str) -> SlotRow | None:
-    """The planned slot of somebody, if there is one. Raises CoordinationUnavailable."""
+    """The planned slot of somebody, if there is one. Raises one of NO_ANSWER."""
     found = live.limit_of(key)
     return next((each for each in found.planned if each.who == who), None) if found is not None else None
 
@@ -56,7 +56,7 @@ def buckets() -> Live[BucketRow]:
 
 
 def bucket(key: str, name: str) -> BucketRow | None:
-    """One marked bucket; None when it is free. Raises CoordinationUnavailable."""
+    """One marked bucket; None when it is free. Raises one of NO_ANSWER."""
     return live.bucket(key, name)
 
 
@@ -66,7 +66,7 @@ def lines() -> Live[LineRow]:
 
 
 def line(key: str) -> LineRow | None:
-    """One ordered line; None when nobody is in it. Raises CoordinationUnavailable."""
+    """One ordered line; None when nobody is in it. Raises one of NO_ANSWER."""
     return live.ordered_line(key)
 
 

@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from reactor_coord.declare.definition import ReactorDefinition, StepDefinition
 from reactor_coord.declare.references import StepRef
+from reactor_coord.engine.records import Failure, HoldState, ParkedHold
 from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus, is_terminal
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.storage import codec
@@ -60,14 +61,16 @@ def detail(row: Execution, *, trace_limit: int = TRACE_SHOWN) -> ExecutionDetail
     tree = _Tree(row, holders)
     wait = with_live_place(_wait_in_tree(row, holders), str(row.root_id or row.id))
     steps = tree.steps_of(row, wait)
-    failure = failure_view(row.failure)
-    rollback_failures = tuple(_rollback_failures(row.failure, steps))
+    failed = row.why_failed
+    failure = failure_view(failed)
+    rollback_failures = rollback_failure_views(failed) or tuple(_left_undone(steps))
+    incomplete = bool(rollback_failures) and not (failed is not None and failed.closed_at)
     base = summary(row, holders)
     trace, total = trace_of(row, limit=trace_limit)
     definition = outlines.definition_of(row.reactor)
     running = tuple(step.name for step in steps if step.status == StepStatus.RUNNING)
     return ExecutionDetail(
-        summary=replace(base, status_label=status_label(row.status, row.park_kind, incomplete=bool(rollback_failures))),
+        summary=replace(base, status_label=status_label(row.status, row.park_kind, incomplete=incomplete)),
         explain=explain(
             base, wait=wait, failure=failure, rollback_failures=rollback_failures, running_steps=running, now=now
         ),
@@ -82,7 +85,7 @@ def detail(row: Execution, *, trace_limit: int = TRACE_SHOWN) -> ExecutionDetail
         trace_total=total,
         waits_on=wait,
         definition_missing=definition is None,
-        allowed=_allowed(row, incomplete=bool(rollback_failures)),
+        allowed=_allowed(row, incomplete=incomplete),
         notice="" if is_terminal(row.status) else holders.notice,  # what is over holds nothing
         worker=row.worker or "",
         workers_lost=row.workers_lost,
@@ -117,6 +120,8 @@ def _allowed(row: Execution, *, incomplete: bool) -> frozenset[str]:
     if not row.is_root:
         return frozenset()
     allowed = allowed_verbs(row.status, incomplete=incomplete)
+    if row.cancel_as_it_stands:
+        allowed -= {"retry"}  # it would do again what stands
     return allowed & {"cancel", "resume"} if row.parent_id else allowed
 
 
@@ -159,16 +164,17 @@ def trace_views(row: Execution, found: Iterable[TraceEvent]) -> tuple[TraceView,
     )
 
 
-def failure_view(recorded: Any) -> FailureView | None:
-    """The failure as the row has it."""
-    if not recorded:
+def failure_view(failure: Failure | None) -> FailureView | None:
+    """The failure as the row has it; its texts as they stand, to be escaped by the surface that shows them."""
+    if failure is None:
         return None
     return FailureView(
-        step=str(recorded.get("step") or ""),
-        reactor=str(recorded.get("reactor") or ""),
-        type=str(recorded.get("error_type") or recorded.get("type") or "Error"),
-        message=str(recorded.get("message") or ""),
-        arguments=codec.display(recorded.get("arguments")),
+        step=failure.step,
+        reactor=failure.reactor,
+        type=failure.error_type or "Error",
+        message=failure.message,
+        arguments=codec.display(failure.arguments),
+        rollback_closed=f"{failure.closed_by}: {failure.closed_because}" if failure.closed_at else "",
     )
 
 
@@ -182,10 +188,10 @@ def allowed_verbs(status: str, *, incomplete: bool = False) -> frozenset[str]:
         case ExecutionStatus.ABORTED:
             return frozenset({"resume", "undo"})
         case ExecutionStatus.FAILED:
-            return frozenset({"undo"}) if incomplete else frozenset({"retry"})
+            return frozenset({"undo", "close"}) if incomplete else frozenset({"retry"})
         case ExecutionStatus.COMPLETED | ExecutionStatus.HALTED:
             return frozenset({"undo"})
-        case ExecutionStatus.CANCELLED:
+        case ExecutionStatus.CANCELLED | ExecutionStatus.REVERTED:
             return frozenset({"retry"})
         case _:
             return frozenset()
@@ -252,11 +258,12 @@ class _Tree:
         """What is held or awaited for the whole reactor: the holds that belong to no step."""
         definition = outlines.definition_of(row.reactor)
         waits = _only_of(row, wait)
-        state = "held" if row.status == ExecutionStatus.RUNNING and self.holders.notice else "released"
+        is_held = row.status == ExecutionStatus.RUNNING and self.holders.notice
+        state = HoldState.HELD if is_held else HoldState.RELEASED
         return coordination_views(
             definition.coordination if definition is not None else {},
             [
-                {"primitive": primitive, "key": key, "state": state}
+                ParkedHold(primitive, key, state=state)
                 for execution, primitive, key in self.acquired
                 if execution == row.pk
             ],
@@ -325,14 +332,15 @@ def _step_runs(executions: Sequence[UUID]) -> QuerySet[StepRun]:
     )
 
 
-def _rollback_failures(recorded: Any, steps: Iterable[StepView]) -> Iterable[RollbackFailureView]:
-    """As the failure lists them; from the step runs while the rollback still goes on."""
-    listed = [rollback_failure_view("", each) for each in (recorded or {}).get("rollback_failures") or ()]
-    if listed:
-        yield from (each for each in listed if each is not None)
-        return
+def rollback_failure_views(failure: Failure | None) -> tuple[RollbackFailureView, ...]:
+    """The cleanups that a failure lists as not done."""
+    return tuple(rollback_failure_view(each) for each in failure.rollback_failures) if failure is not None else ()
+
+
+def _left_undone(steps: Iterable[StepView]) -> Iterable[RollbackFailureView]:
+    """What the step runs say of a rollback that still goes on: the failure does not list it yet."""
     for step in steps:
         if step.rollback_failure is not None:
             yield step.rollback_failure
         for branch in step.branches:
-            yield from _rollback_failures(None, branch.steps)
+            yield from _left_undone(branch.steps)

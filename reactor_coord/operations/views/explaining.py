@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 from reactor_coord.engine.states import ExecutionStatus, ParkKind
+from reactor_coord.runtime.contention import DEAD_WORKER
 
 from . import particulars
 from .shapes import ExecutionSummary, FailureView, HolderView, RollbackFailureView, WaitView, seconds_between
@@ -37,20 +38,26 @@ def explain(
         case ExecutionStatus.HALTED:
             return f"Halted cleanly, nothing undone{_because(_reason(summary))}."
         case ExecutionStatus.FAILED:
-            rest = (
-                f"rollback incomplete: {', '.join(f'{each.step} ({each.reason or each.kind})' for each in rollback_failures)}"
-                if rollback_failures
-                else "what was done has been rolled back"
-            )
-            return f"Failed: {_failed_words(failure)}; {rest}."
+            return f"Failed: {_failed_words(failure)}; {_state_of_rollback(failure, rollback_failures)}."
         case ExecutionStatus.CANCELLED:
-            return f"Cancelled{_because(summary.reason)}."
+            left = ", and nothing was undone" if summary.cancel_as_it_stands else ""
+            return f"Cancelled{left}{_because(summary.reason)}."
+        case ExecutionStatus.REVERTED:
+            return f"Reverted: it had ended, and what it did was undone since{_because(summary.reason)}."
         case ExecutionStatus.ABORTED:
             return f"Aborted: the process that ran it died{_because(summary.reason)}. Resume it, or undo what it did."
         case ExecutionStatus.NEEDS_DEFINITION:
             return f"Its definition is missing: no reactor {summary.reactor} in this code. Deploy it, then resume."
         case _:
             return summary.status_label
+
+
+def _state_of_rollback(failure: FailureView | None, left: tuple[RollbackFailureView, ...]) -> str:
+    if not left:
+        return "what was done has been rolled back"
+    closed = failure.rollback_closed if failure is not None else ""
+    state = f"rollback closed by hand ({closed}), left undone" if closed else "rollback incomplete"
+    return f"{state}: {', '.join(f'{each.step} ({each.reason or each.kind})' for each in left)}"
 
 
 def _ready_words(summary: ExecutionSummary) -> str:
@@ -69,6 +76,8 @@ def waiting_words(wait: WaitView, now: dt.datetime) -> str:
     parts = [_waits_for(wait)]
     if _is_its_turn(wait):
         parts.append("it is its turn, as soon as a worker takes its message")
+    elif _is_left_by_a_dead_worker(wait):
+        parts.append(f"{DEAD_WORKER} has it until its lease is over")
     elif wait.holder is not None and wait.primitive in HELD:
         parts.append(_holder_words(wait.holder, now))
     elif wait.live and wait.primitive in HELD:
@@ -108,10 +117,18 @@ def _is_its_turn(wait: WaitView) -> bool:
     return holder is not None and holder.state == "granted" and holder.execution == wait.execution
 
 
+def _is_left_by_a_dead_worker(wait: WaitView) -> bool:
+    """Whether the execution itself holds the key: it waits, so an earlier claim of it does."""
+    holder = wait.holder
+    return (
+        holder is not None and holder.state == "held" and bool(holder.execution) and holder.execution == wait.execution
+    )
+
+
 def _waits_for(wait: WaitView) -> str:
     where = f" at step {wait.path or wait.step}" if wait.step or wait.path else ""
     if wait.kind == ParkKind.RETRY:
-        return f"Waiting to try again{where}"
+        return f"Waiting to try again{where}{_because(wait.holder.name if wait.holder is not None else '')}"
     if wait.kind == ParkKind.INTERRUPT:
         return f"Waiting for an answer{where}"
     if wait.kind in (ParkKind.RESULT, ParkKind.FAN_OUT):

@@ -14,7 +14,7 @@ from reactor_coord.coordination import deadlocks, inspect, ordered_lines, period
 from reactor_coord.coordination.ordered import LineView
 from reactor_coord.coordination.period import Mark
 from reactor_coord.coordination.rate_limit import LimitView
-from reactor_coord.errors import CoordinationUnavailable
+from reactor_coord.errors import NO_ANSWER, CoordinationDamaged
 
 from .masking import mask_secrets
 from .shapes import (
@@ -57,7 +57,7 @@ def holds(limit: int = LISTED) -> Live[HoldRow]:
 def hold(key: str, primitive: str, fence: int | None = None) -> HoldRow | None:
     """The live hold of one key, of a semaphore's several the one with that fence, else the oldest.
 
-    Raises CoordinationUnavailable: whoever acts on it must not guess.
+    Raises one of NO_ANSWER: whoever acts on it must not guess.
     """
     if primitive not in PRIMITIVES:
         return None
@@ -80,7 +80,7 @@ def blocked(owner: str) -> list[tuple[str, str, HolderView]]:
     """What a process blocks for on behalf of this owner: primitive, key, and one who has it. Empty when Redis is away."""
     try:
         waits = deadlocks().waits_of(owner)
-    except CoordinationUnavailable:
+    except NO_ANSWER:
         return []
     return [
         (wait.primitive, wait.key, HolderView(each.owner, each.execution or each.owner, each.reactor, each.step))
@@ -107,7 +107,7 @@ def limits(limit: int = LISTED) -> Live[LimitRow]:
 
 
 def limit_of(key: str) -> LimitRow | None:
-    """One rate limit. Raises CoordinationUnavailable."""
+    """One rate limit. Raises one of NO_ANSWER."""
     found = rate_limits().look_at(key)
     return _limit_row(found, shown=LISTED) if found is not None else None
 
@@ -122,12 +122,12 @@ def buckets(limit: int = LISTED) -> Live[BucketRow]:
 
 
 def bucket(key: str, name: str) -> BucketRow | None:
-    """One marked bucket. Raises CoordinationUnavailable."""
+    """One marked bucket. Raises one of NO_ANSWER."""
     return next((_bucket_row(key, mark) for mark in periods().marks(key) if mark.bucket == name), None)
 
 
 def ordered(limit: int = LISTED) -> Live[LineRow]:
-    """Every ordered line somebody is in, by key."""
+    """Every ordered line somebody is in, or that is failed for those who come, by key."""
 
     def read() -> list[LineRow]:
         return [_line_row(each) for each in ordered_lines().survey(limit=limit + 1, shown=POSITIONS)]
@@ -136,13 +136,13 @@ def ordered(limit: int = LISTED) -> Live[LineRow]:
 
 
 def ordered_line(key: str) -> LineRow | None:
-    """One ordered line, whole; None when nobody is in it. Raises CoordinationUnavailable."""
+    """One ordered line, whole; None when nobody is in it and nothing is left of it. Raises one of NO_ANSWER."""
     found = ordered_lines().view(key)
-    return None if found.is_drained else _line_row(found)
+    return None if found.is_drained and not found.failed_until else _line_row(found)
 
 
 def waiter(key: str, primitive: str, ticket: int) -> WaiterRow | None:
-    """Who stands in line with that ticket. Raises CoordinationUnavailable."""
+    """Who stands in line with that ticket. Raises one of NO_ANSWER."""
     found = inspect.line(key, primitive=primitive) if primitive in PRIMITIVES else ()
     return next((_waiter_row(each) for each in found if each.ticket == ticket), None)
 
@@ -150,7 +150,7 @@ def waiter(key: str, primitive: str, ticket: int) -> WaiterRow | None:
 def _live(read: Callable[[], list[Row]], limit: int) -> Live[Row]:
     try:
         found = read()
-    except CoordinationUnavailable as error:
+    except NO_ANSWER as error:
         return Live((), notice=unreachable(error))
     return Live(tuple(found[:limit]), truncated=len(found) > limit)
 
@@ -163,7 +163,7 @@ def line(key: str, primitive: str = "lock") -> Live[WaiterRow]:
     """The line of one key."""
     try:
         return Live(tuple(map(_waiter_row, inspect.line(key, primitive=primitive))))
-    except CoordinationUnavailable as error:
+    except NO_ANSWER as error:
         return Live((), notice=unreachable(error))
 
 
@@ -192,6 +192,8 @@ def _cause(error: Exception) -> str:
 
 def unreachable(error: Exception) -> str:
     """The banner: what is missing on this page, why, and that nothing else is wrong with it."""
+    if isinstance(error, CoordinationDamaged):
+        return mask_secrets(f"Holders and places in line are as last recorded: {error}")
     return (
         f"Redis cannot be reached, so holders and places in line are as last recorded{_cause(error)}. "
         "Check the server, and the CACHES alias that REACTOR_COORD['REDIS_ALIAS'] names."
@@ -268,4 +270,6 @@ def _line_row(view: LineView) -> LineRow:
         first_failed=view.first_failed,
         waiting=view.waiting,
         in_flight=flight,
+        failed_until=instant(view.failed_until),
+        failed_by=view.failed_by,
     )

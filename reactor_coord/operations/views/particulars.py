@@ -10,8 +10,9 @@ import datetime as dt
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
-from reactor_coord.engine.states import EventKind, ParkKind, is_terminal
-from reactor_coord.errors import CoordinationUnavailable
+from reactor_coord.engine.events import HoldRefused
+from reactor_coord.engine.states import ParkKind, is_terminal
+from reactor_coord.errors import NO_ANSWER
 from reactor_coord.models import StepRun, TraceEvent
 from reactor_coord.storage import elements
 
@@ -28,7 +29,7 @@ def of_wait(wait: WaitView, now: dt.datetime) -> list[str]:
     find = BY_KIND.get(wait.kind) or BY_PRIMITIVE.get(wait.primitive)
     try:
         return find(wait, now) if find is not None else []
-    except CoordinationUnavailable:
+    except NO_ANSWER:
         return []
 
 
@@ -45,12 +46,13 @@ def of_reason(execution: str, reason: str) -> str:
     if reason != PERIOD:
         return ""
     refusals = TraceEvent.objects.filter(
-        execution_id=execution, kind=EventKind.REFUSED, primitive=PERIOD, step=""
+        execution_id=execution, kind=HoldRefused.kind, primitive=PERIOD, step=""
     ).order_by("-pk")
     refused = refusals.first()
     if refused is None:
         return ""
-    return f"{refused.key} has run in {refused.data.get('bucket', 'this period')}, by {refused.data.get('held_by', '')}"
+    told = HoldRefused.from_data(refused.data, key=refused.key)
+    return f"{told.key} has run in {told.bucket or 'this period'}, by {told.held_by}"
 
 
 def _semaphore(wait: WaitView, now: dt.datetime) -> list[str]:
@@ -78,6 +80,8 @@ def _ordered_lock(wait: WaitView, now: dt.datetime) -> list[str]:
     if line is None or own is None:
         return []
     head = line.in_flight[0]
+    if own is head and own.state == "running":  # it waits: so that is an earlier claim of it
+        return [f"it has position {own.position}, which its dead worker has until its lease is over"]
     if own is head:
         return [f"it has position {own.position}, and it is its turn"]
     words = f"it has position {own.position}, position {line.next} is next: {head.state}, {head.name}"
@@ -102,11 +106,12 @@ def _results(wait: WaitView, now: dt.datetime) -> list[str]:
 
 def _retry(wait: WaitView, now: dt.datetime) -> list[str]:
     run = _run_of(wait)
-    if run is None or not run.error:
+    error = run.why_failed if run is not None else None
+    if run is None or error is None:
         return []
-    message = str(run.error.get("message", "")).strip().splitlines()
+    message = error.message.strip().splitlines()
     said = f": {message[0].rstrip('.')}" if message else ""
-    return [f"its {ordinal(run.attempts)} attempt failed with {run.error.get('type', 'Error')}{said}"]
+    return [f"its {ordinal(run.attempts)} attempt failed with {error.type}{said}"]
 
 
 def _question(wait: WaitView, now: dt.datetime) -> list[str]:

@@ -108,17 +108,19 @@ class RollbackFailureView:
     key: str = ""
     reason: str = ""
     message: str = ""
+    error_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureView:
-    """The failure that ended an execution."""
+    """The failure that ended an execution. `rollback_closed`: which operator closed its rollback by hand, and why; else empty."""
 
     step: str
     reactor: str
     type: str
     message: str
     arguments: Any = None
+    rollback_closed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +274,7 @@ class ExecutionSummary:
     created_at: dt.datetime | None = None
     started_at: dt.datetime | None = None
     finished_at: dt.datetime | None = None
+    cancel_as_it_stands: bool = False
 
     @property
     def short_id(self) -> str:
@@ -428,7 +431,11 @@ class PositionRow:
 
 @dataclass(frozen=True, slots=True)
 class LineRow:
-    """One ordered line. `epoch` tells it from the next one; `first_failed` is 0 while none did; `in_flight`: the first."""
+    """One ordered line. `epoch` tells it from the next one; `first_failed` is 0 while none did; `in_flight`: the first.
+
+    `failed_until`: until when those who come skip although the line may be drained, and `failed_by` is the execution whose
+    retry, if it succeeds, heals the line before.
+    """
 
     key: str
     epoch: int
@@ -438,6 +445,8 @@ class LineRow:
     first_failed: int
     waiting: int
     in_flight: tuple[PositionRow, ...]
+    failed_until: dt.datetime | None = None
+    failed_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

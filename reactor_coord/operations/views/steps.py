@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from reactor_coord.declare.definition import ReactorDefinition
 from reactor_coord.engine.plan import next_step
+from reactor_coord.engine.records import HoldState, ParkedHold, RollbackFailure, StepError
 from reactor_coord.engine.states import ExecutionStatus, StepStatus, is_terminal
 from reactor_coord.models import StepRun
 from reactor_coord.storage import codec
@@ -25,7 +27,6 @@ from .shapes import (
     UnitsView,
     WaitView,
 )
-from .summaries import moment
 
 _PASSED_ONCE = frozenset({"rate_limit", "period"})
 _IN_UNITS = frozenset({"map", "async_step", "async_reactor"})
@@ -99,7 +100,7 @@ def _step_view(
         status = str(StepStatus.WAITING)  # what it composed waits, so it does
     coordination = coordination_views(
         declared.coordination if declared is not None else {},
-        (run.coordination or ()) if run is not None else (),
+        run.recorded_holds if run is not None else (),
         holds=holds,
         wait=wait,
         to_come=status in _BEFORE_TAKING and not is_terminal(of),
@@ -121,10 +122,10 @@ def _step_view(
         workers_lost=run.workers_lost,
         arguments=arguments_without(declared, arguments, secrets) if declared is not None else arguments,
         result=without(result, secrets.get(name, frozenset())),
-        error=error_view(run.error),
+        error=error_view(run.why_failed),
         reason=run.reason or "",
         correlation_id=run.correlation_id or "",
-        rollback_failure=rollback_failure_view(name, run.rollback_failure),
+        rollback_failure=left_undone_view(run),
         coordination=coordination,
         started_at=run.started_at,
         finished_at=run.finished_at,
@@ -146,7 +147,7 @@ def current(definition: ReactorDefinition | None, runs: Mapping[str, StepRun]) -
 
 def coordination_views(
     declared: Mapping[str, Any],
-    recorded: Sequence[Mapping[str, Any]],
+    recorded: Sequence[ParkedHold],
     *,
     holds: Sequence[HoldRow],
     wait: WaitView | None,
@@ -159,14 +160,9 @@ def coordination_views(
     `by_units`: its elements or its unit take what it declares, each under its own values.
     """
     views: dict[tuple[str, str], CoordinationView] = {}
-    for entry in recorded:
-        primitive, key = str(entry.get("primitive") or ""), str(entry.get("key") or "")
-        views[primitive, key] = CoordinationView(
-            primitive,
-            key,
-            _state(primitive, entry),
-            since=moment(entry.get("since")),
-            fence=entry.get("fence"),
+    for each in recorded:
+        views[each.primitive, each.key] = CoordinationView(
+            each.primitive, each.key, _state(each), since=each.since_time, fence=each.fence
         )
     if wait is not None and wait.key:
         for key in wait.keys or (wait.key,):
@@ -196,36 +192,39 @@ def _untaken(primitive: str, to_come: bool, began: bool, by_units: bool) -> str:
     return "passed" if began and primitive in _PASSED_ONCE else "not taken"
 
 
-def _state(primitive: str, entry: Mapping[str, Any]) -> str:
+def _state(recorded: ParkedHold) -> str:
     """A rate limit is charged and a period asked for in passing: neither is held afterwards."""
-    return "passed" if primitive in _PASSED_ONCE else str(entry.get("state") or "released")
+    return "passed" if recorded.primitive in _PASSED_ONCE else recorded.state or HoldState.RELEASED
 
 
-def error_view(recorded: Any) -> ErrorView | None:
-    """A recorded error; texts of it as they stand, to be escaped by whoever shows them."""
-    if not recorded:
+def error_view(error: StepError | None) -> ErrorView | None:
+    """A recorded error; its texts as they stand, to be escaped by the surface that shows them."""
+    if error is None:
         return None
     return ErrorView(
-        type=str(recorded.get("type") or "Error"),
-        message=str(recorded.get("message") or ""),
-        traceback=_lines(recorded.get("traceback")),
-        began=bool(recorded.get("began", True)),
-        retryable=bool(recorded.get("retryable", True)),
+        type=error.type or "Error",
+        message=error.message,
+        traceback="\n".join(error.traceback),
+        began=error.began,
+        retryable=error.retryable,
     )
 
 
-def rollback_failure_view(step: str, recorded: Any) -> RollbackFailureView | None:
+def rollback_failure_view(failure: RollbackFailure) -> RollbackFailureView:
     """A recorded cleanup that did not happen."""
-    if not recorded:
-        return None
     return RollbackFailureView(
-        step=str(recorded.get("step") or step),
-        kind=str(recorded.get("kind") or ""),
-        key=str(recorded.get("key") or ""),
-        reason=str(recorded.get("reason") or ""),
-        message=str(recorded.get("message") or ""),
+        failure.step, failure.kind, failure.key, failure.reason, failure.message, failure.error_type
     )
 
 
-def _lines(recorded: Any) -> str:
-    return "\n".join(str(line) for line in recorded) if isinstance(recorded, list) else str(recorded or "")
+def left_undone_view(run: StepRun) -> RollbackFailureView | None:
+    """What rollback could not clean up of a step; of its units the first, with how many there are."""
+    left = run.left_undone
+    if left is None or not left.failures:
+        return None
+    view = rollback_failure_view(left.failures[0])
+    if not left.of_units:
+        return replace(view, step=view.step or run.step)
+    where = f" at step {view.step}" if view.step else ""
+    message = f"of its units {len(left.failures)} cleanups did not happen, the first{where}: {view.message}"
+    return replace(view, step=run.step, message=message)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
-from django.utils.dateparse import parse_datetime
 
+from reactor_coord.engine.records import Wait
 from reactor_coord.engine.states import ExecutionStatus
 from reactor_coord.models import Execution, StepRun
+from reactor_coord.storage import pauses
 
 from . import live
 from .shapes import ExecutionSummary, HolderView, HoldRow, Live, WaitView
@@ -27,6 +26,7 @@ LIST_COLUMNS = (
     "idempotency_key",
     "tags",
     "reason",
+    "cancel_as_it_stands",
     "waiting_on",
     "park_kind",
     "resume_at",
@@ -66,6 +66,27 @@ def listing(queryset: QuerySet[Execution] | None = None, *, started_only: bool =
     return rows.only(*LIST_COLUMNS).annotate(rollback_incomplete=Exists(incomplete)).order_by("-id")
 
 
+SEARCHED = 100
+"""Questions of one name that a search looks at, the newest of them."""
+
+
+def asking_under(correlation_id: str) -> set[UUID]:
+    """The executions that ask, or asked, a question of this name, with all that they are a part of: a search finds them all.
+
+    One query, by the index of names, and one more for each level above.
+    """
+    if not pauses.is_name(correlation_id):
+        return set()
+    asking = StepRun.objects.filter(correlation_id=correlation_id).order_by("-pk")
+    found: set[UUID] = set()
+    level = set(asking.values_list("execution_id", flat=True)[:SEARCHED])
+    while level:
+        found |= level
+        above = Execution.objects.filter(pk__in=level, parent__isnull=False).values_list("parent_id", flat=True)
+        level = {each for each in above if each is not None} - found
+    return found
+
+
 def listing_one(execution_id: UUID) -> Execution:
     """One execution as `listing` has it, nested ones too."""
     incomplete = StepRun.objects.filter(execution__root_id=OuterRef("pk"), rollback_failure__isnull=False)
@@ -94,6 +115,7 @@ def summary(row: Execution, holders: Live[HoldRow] | None = None) -> ExecutionSu
         created_at=row.created_at,
         started_at=row.started_at,
         finished_at=row.finished_at,
+        cancel_as_it_stands=row.cancel_as_it_stands,
     )
 
 
@@ -109,29 +131,29 @@ def wait_of(row: Execution, holders: Live[HoldRow] | None = None) -> WaitView | 
     """What a parked or paused execution waits on: live where `holders` is given, as the row recorded it otherwise."""
     if row.status not in (ExecutionStatus.PARKED, ExecutionStatus.PAUSED):
         return None
-    recorded: Mapping[str, Any] = row.waiting_on or {}
+    recorded = row.waits_on or Wait()
     wait = WaitView(
         kind=row.park_kind or "",
-        step=str(recorded.get("step") or ""),
+        step=recorded.step,
         path=_path(row, recorded),
         execution=_waiting_execution(row, recorded),
-        reactor=str(recorded.get("reactor") or ""),
-        primitive=str(recorded.get("primitive") or ""),
-        key=str(recorded.get("key") or ""),
-        keys=tuple(str(each) for each in recorded.get("keys") or ()),
+        reactor=recorded.reactor,
+        primitive=recorded.primitive,
+        key=recorded.key,
+        keys=recorded.keys,
         holder=recorded_holder(recorded),
-        place=recorded.get("place") or None,
-        waiting=recorded.get("waiting") or None,
-        attempts=int(recorded.get("attempts") or 0),
-        since=moment(recorded.get("since")),
+        place=recorded.place or None,
+        waiting=recorded.waiting or None,
+        attempts=recorded.attempts,
+        since=recorded.since,
         next_check=_next_check(row, recorded),
     )
     return with_live_holder(wait, holders)
 
 
-def _next_check(row: Execution, recorded: Mapping[str, Any]) -> dt.datetime | None:
+def _next_check(row: Execution, recorded: Wait) -> dt.datetime | None:
     """None for a question that waits for as long as it takes: its `until` is the end of time."""
-    until = moment(recorded.get("until")) or row.resume_at
+    until = recorded.until or row.resume_at
     return None if until is not None and until.year >= FAR_YEAR else until
 
 
@@ -156,29 +178,20 @@ def with_live_place(wait: WaitView | None, root: str) -> WaitView | None:
     return replace(wait, place=place, waiting=len(line.rows) or None)
 
 
-def recorded_holder(recorded: Mapping[str, Any]) -> HolderView | None:
+def recorded_holder(recorded: Wait) -> HolderView | None:
     """The holder as the refusal wrote it down."""
-    words, execution = str(recorded.get("holder") or ""), str(recorded.get("holder_execution") or "")
+    words, execution = recorded.holder, recorded.holder_execution
     if not words and not execution:
         return None
     return HolderView(owner=execution, execution=execution, live=False, recorded=words)
 
 
-def moment(recorded: Any) -> dt.datetime | None:
-    """A time as JSON carries it: an ISO text, or Unix seconds."""
-    if isinstance(recorded, (int, float)) and not isinstance(recorded, bool):
-        return live.instant(float(recorded))
-    found = parse_datetime(recorded) if isinstance(recorded, str) else None
-    return found.replace(tzinfo=dt.UTC) if found is not None and found.tzinfo is None else found
+def _waiting_execution(row: Execution, recorded: Wait) -> str:
+    """The id of the execution of the tree that stands in the line: the root records the wait of any of them."""
+    return recorded.execution or str(row.pk)
 
 
-def _waiting_execution(row: Execution, recorded: Mapping[str, Any]) -> str:
-    """`waiting_on.path` is `<execution>/<step>`: the execution of the tree that stands in the line."""
-    return str(recorded.get("path") or "").rpartition("/")[0] or str(row.pk)
-
-
-def _path(row: Execution, recorded: Mapping[str, Any]) -> str:
-    step = str(recorded.get("step") or "")
+def _path(row: Execution, recorded: Wait) -> str:
     if _waiting_execution(row, recorded) == str(row.pk):
-        return step
-    return ".".join(part for part in (str(recorded.get("reactor") or ""), step) if part)
+        return recorded.step
+    return ".".join(part for part in (recorded.reactor, recorded.step) if part)

@@ -19,7 +19,9 @@ FORMS = ("class", "inline")
 def charge_body(context: Any, name: str, key: str, seconds: float, way: str) -> Any:
     """What both forms do: last a while, then end in the way that is asked for."""
     holds = context.holds
-    with recorder.current().recording("run charge", name=name, key=key, held=sorted(holds), attempt=context.attempt):
+    with recorder.current().recording(
+        "run charge", name=name, key=key, held=sorted(key for _, key in holds), attempt=context.attempt
+    ):
         time.sleep(seconds)
         if way == "raise":
             raise BodyFailed("charge was told to raise")
@@ -27,7 +29,7 @@ def charge_body(context: Any, name: str, key: str, seconds: float, way: str) -> 
             return Failure("charge was told to return a failure")
         if way == "fail":
             context.fail("charge was told to fail")
-    return {"fences": {held: holds[held].fencing_token for held in holds}}
+    return {"fences": {key: holds[kind, key].fencing_token for kind, key in holds}}
 
 
 class _Patient(Named):
@@ -53,11 +55,15 @@ class Charge(Step):
         return charge_body(self.context, self.name, self.key, self.seconds, self.way)
 
     def compensate(self, error: BaseException) -> None:
-        with recorder.current().recording("comp charge", name=self.name, held=sorted(self.context.holds)):
+        with recorder.current().recording(
+            "comp charge", name=self.name, held=sorted(key for _, key in self.context.holds)
+        ):
             time.sleep(self.undo_seconds)
 
     def undo(self, result: Any) -> None:
-        with recorder.current().recording("undo charge", name=self.name, held=sorted(self.context.holds)):
+        with recorder.current().recording(
+            "undo charge", name=self.name, held=sorted(key for _, key in self.context.holds)
+        ):
             time.sleep(self.undo_seconds)
 
 
@@ -89,12 +95,12 @@ class ByInline(_Patient):
 
     @charge.compensate
     def _(error: BaseException, name: str, undo_seconds: float, context: Context) -> None:
-        with recorder.current().recording("comp charge", name=name, held=sorted(context.holds)):
+        with recorder.current().recording("comp charge", name=name, held=sorted(key for _, key in context.holds)):
             time.sleep(undo_seconds)
 
     @charge.undo
     def _(result: Any, name: str, undo_seconds: float, context: Context) -> None:
-        with recorder.current().recording("undo charge", name=name, held=sorted(context.holds)):
+        with recorder.current().recording("undo charge", name=name, held=sorted(key for _, key in context.holds)):
             time.sleep(undo_seconds)
 
     behind = step(Work, seconds=_Patient.other_seconds, after=charge)

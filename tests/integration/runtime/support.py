@@ -8,13 +8,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 import pytest
 from django.db import connections
+from django.utils import timezone
 
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.runtime.outcome import Outcome
+from reactor_coord.testing import faults
+from reactor_coord.workers.sweep import sweep_once
 
 T = TypeVar("T")
 
@@ -99,6 +103,22 @@ def kill(pid: int) -> None:
     """SIGKILL a child, and reap it."""
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+
+
+def killed(run: Callable[[], object], point: str, skip: int) -> Execution:
+    """Run it in a process that is killed at that point, and let the sweep find it; its row."""
+    connections.close_all()
+    pid = os.fork()
+    if not pid:
+        faults.install({point: {"action": "kill", "skip": skip}})
+        run()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    Execution.objects.exclude(lease_token="").update(lease_expires_at=timezone.now() - timedelta(seconds=5))
+    sweep_once()
+    row: Execution = Execution.objects.get(parent=None)
+    assert row.status == "aborted"
+    return row
 
 
 def trace(of: Has, *kinds: str) -> list[TraceEvent]:

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pytest
 
-from reactor_coord import Input, step, testing, with_lock
+from reactor_coord import (
+    DefinitionError,
+    ExecutionPending,
+    Input,
+    Reactor,
+    ReactorFailed,
+    compose,
+    map_each,
+    step,
+    testing,
+    with_lock,
+)
 from reactor_coord.models import Execution
 from reactor_coord.testing.dispatches import Dispatches
 from reactor_coord.testing.recorder import Recorder
+from tests.integration.testing.shapes import Asking
 from tests.live.reactors import Named, Work
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -34,6 +49,32 @@ class Before(Named):
     c = step(Work, after=b)
 
     background_before = b
+
+
+@pytest.mark.parametrize("word", [compose, partial(map_each, over=[1])])
+@pytest.mark.parametrize(("reactor", "option"), [(Behind, "background_after = b"), (Before, "background_before = b")])
+def test_u119_what_is_past_a_point_of_a_part_is_refused_at_import(
+    word: Any, reactor: type[Reactor], option: str
+) -> None:
+    words = (
+        f"step 'part' of Whole: {reactor.__name__} declares {option}, which would be ignored.* Declare .* on Whole, or"
+    )
+    with pytest.raises(DefinitionError, match=words):
+        type("Whole", (Named,), {"part": word(reactor, arguments={"key": "k"} if reactor is Behind else {})})
+
+
+def test_u119_a_subclass_without_the_point_may_be_a_part(recorder: Recorder, reactor_dispatches: Dispatches) -> None:
+    class Part(Before):
+        background_before = None  # type: ignore[assignment]
+
+    class Whole(Named):
+        part = compose(Part)
+        background_before = part
+
+    Whole.run()
+    assert recorder.sequence() == []
+    testing.drain()
+    assert recorder.sequence() == ["run a", "run b", "run c"]
 
 
 class BadReturn(Named):
@@ -90,3 +131,45 @@ def test_b117_a_value_that_cannot_be_had_fails_the_reactor_and_undoes_its_steps(
     assert outcome.failure is not None
     assert (outcome.failure.step, outcome.failure.error_type) == ("", "LookupError")
     assert recorder.sequence() == ["run a", "undo a"]
+
+
+@pytest.mark.parametrize("how", ["handed over", "behind a key", "asked for by its idempotency key"])
+def test_u110_what_goes_on_in_a_worker_is_pending_and_has_a_handle(
+    how: str, recorder: Recorder, reactor_dispatches: Dispatches
+) -> None:
+    if how == "asked for by its idempotency key":
+        Before.options(idempotency_key="once").enqueue()
+        outcome = Before.options(idempotency_key="once").run()
+    elif how == "behind a key":
+        with testing.hold("k"):
+            handle = Behind.options(idempotency_key="once").enqueue(key="k")
+            testing.drain()
+            assert handle.status == "parked"
+            outcome = Behind.options(idempotency_key="once").run(key="k")
+    else:
+        outcome = Before.run()
+    assert (outcome.pending, outcome.succeeded, outcome.failed, outcome.paused) == (True, False, False, False)
+    with pytest.raises(ExecutionPending) as caught:
+        outcome.unwrap()
+    said = str(caught.value)
+    assert f"Execution {outcome.execution.id} is {outcome.status}" in said
+    assert "goes on in a worker" in said and "outcome.handle.wait()" in said
+    testing.drain(timeout=20)
+    ended = outcome.handle.wait(1)
+    assert (ended.pending, ended.succeeded) == (False, True)
+    assert ended.handle.id == outcome.handle.id
+    assert ended.unwrap()["step"] in {"b", "c"}
+
+
+def test_u110_unwrapping_what_waits_for_an_answer_says_so(recorder: Recorder, reactor_dispatches: Dispatches) -> None:
+    outcome = Asking.run()
+    assert (outcome.pending, outcome.paused) == (False, True)
+    with pytest.raises(ExecutionPending, match="is paused: it waits for an answer"):
+        outcome.unwrap()
+
+
+def test_unwrapping_what_was_cancelled_says_why(recorder: Recorder, reactor_dispatches: Dispatches) -> None:
+    handle = Before.enqueue()
+    handle.cancel("wrong order")
+    with pytest.raises(ReactorFailed, match="is cancelled: wrong order"):
+        handle.wait(1).unwrap()

@@ -23,7 +23,7 @@ def test_workers_that_die_outside_every_step_fail_the_reactor_at_last(
     recorder: Recorder, reactor_dispatches: Dispatches
 ) -> None:
     handle = Chain.enqueue()
-    Execution.objects.filter(pk=handle.id).update(workers_lost=50)
+    Execution.objects.filter(pk=handle.id).update(workers_lost=50, current_step="")
     testing.drain()
     outcome = handle.wait(1)
     assert outcome.failed

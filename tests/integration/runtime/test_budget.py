@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from reactor_coord import (
     Input,
@@ -31,6 +30,7 @@ from reactor_coord import (
 )
 from reactor_coord.runtime import deliver
 from reactor_coord.testing.recorder import client
+from tests.support.counting import counted_queries
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -38,9 +38,6 @@ ON_POSTGRESQL = connection.vendor == "postgresql"
 
 CLAIM_READS = 0 if ON_POSTGRESQL else 1
 """Where an update cannot answer with the row, the row is read after the claim."""
-
-CLOCK_READS = 1 if ON_POSTGRESQL else 0
-"""A run in process takes its lease by the server's clock."""
 
 
 class Plain(Step):
@@ -172,7 +169,7 @@ def spending(settings: Any) -> Callable[[], Any]:
         thread = threading.Thread(target=listen, daemon=True)
         thread.start()
         assert begun.wait(5)
-        with CaptureQueriesContext(connection) as captured:
+        with counted_queries() as captured:
             yield spent
         redis.exists(ended)
         thread.join(5)
@@ -213,9 +210,9 @@ def test_life_1_in_process(spending: Any) -> None:
     assert outcome.succeeded
     assert life.transactions == 1 + 3  # the row is inserted leased, and one for each step
     assert life.scripts == len(life.commands) == 2
-    assert len(life.reads) == CLOCK_READS
+    assert life.reads == []
     if ON_POSTGRESQL:
-        assert len(life.queries) == 1 + 3 + CLOCK_READS
+        assert len(life.queries) == 1 + 3
 
 
 def test_steps_that_declare_nothing_never_ask_redis(spending: Any, reactor_dispatches: Any) -> None:
@@ -274,7 +271,7 @@ def test_life_4_a_rollback_costs_one_transaction_for_each_undo(spending: Any, re
     # the row, audit, charge, notify's failure (which turns it back), charge's undo, the end
     assert life.transactions == 6
     assert life.scripts == 4  # take and give, twice
-    assert len(life.reads) == CLOCK_READS
+    assert life.reads == []
 
 
 def test_a_message_too_many_costs_one_transaction_at_most(spending: Any, reactor_dispatches: Any) -> None:

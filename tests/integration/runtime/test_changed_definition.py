@@ -77,31 +77,29 @@ def _left(handle: ExecutionHandle) -> list[tuple[str, str]]:
     return [(each["step"], each["reason"]) for each in (handle.execution.failure or {})["rollback_failures"]]
 
 
-def test_a_half_done_child_of_a_step_that_is_gone_is_listed(
-    reactor_dispatches: Any, recorder: Recorder, without: Without
-) -> None:
-    handle = _parked(Composed, fail_at="z")
-    without(Composed, "child")
-    drain()
-    assert handle.status == "failed"
-    assert _left(handle) == [("child", "raised")]
-    assert recorder.sequence() == ["run a", "run one", "run z", "comp z", "undo a"]
-
-
-def test_it_does_not_stay_parked_when_its_root_is_over(
+def test_a_half_done_child_of_a_step_that_is_gone_is_set_aside_and_listed_when_it_is_cancelled(
     reactor_dispatches: Any, recorder: Recorder, without: Without
 ) -> None:
     handle = _parked(Composed)
     without(Composed, "child")
     drain()
-    assert handle.status == "completed"
+    assert handle.status == "needs_definition"
+    assert "has no step 'child' any more" in handle.execution.reason
+    handle.cancel("it is not wanted any more")
+    drain()
+    assert handle.status == "failed"
+    assert _left(handle) == [("child", "raised")]
+    assert recorder.sequence() == ["run a", "run one", "undo a"]
     assert Execution.objects.get(parent=handle.id).status == "aborted"
     testing.assert_free("k")
 
 
 def test_a_unit_of_a_step_that_is_gone_is_listed(reactor_dispatches: Any, recorder: Recorder, without: Without) -> None:
-    handle = _parked(HandedOff, fail_at="z")
+    handle = _parked(HandedOff)
     without(HandedOff, "unit")
+    drain()
+    assert handle.status == "needs_definition"
+    handle.cancel()
     drain()
     assert handle.status == "failed"
     assert _left(handle) == [("unit", "raised")]

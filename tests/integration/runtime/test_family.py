@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -11,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from reactor_coord import Input, Retry, Step, step, testing, with_lock, with_period, with_rate_limit
-from reactor_coord.coordination import periods
+from reactor_coord.coordination import periods, rate_limits
 from reactor_coord.coordination.period import bucket_at
 from reactor_coord.testing.recorder import Recorder, current
 from tests.integration.runtime.support import at_once, failure, told, trace
@@ -164,12 +165,12 @@ def test_family_07_of_two_that_race_for_a_bucket_one_runs(recorder: Recorder) ->
         assert recorder.count("run report") == number + 1
 
 
-def test_a_plain_success_alone_marks_even_when_something_later_fails(recorder: Recorder) -> None:
+def test_a_success_that_a_later_failure_undoes_is_taken_back(recorder: Recorder) -> None:
     _away_from_the_hours_end()
     outcome = Hourly.run(key="k", fail_at="behind")
     assert recorder.sequence() == ["run report", "run behind", "comp behind", "undo report"]
     assert outcome.failed
-    assert len(periods().marks("bucket:k")) == 1
+    assert periods().marks("bucket:k") == []
 
 
 @with_rate_limit("slots:{key}", limit=1, period=60)
@@ -200,17 +201,65 @@ def test_family_09_a_refused_start_leaves_the_lock_free() -> None:
     testing.assert_free("slots:k")
 
 
-def test_rollback_05_a_used_up_limit_and_bucket_do_not_stop_an_undo(recorder: Recorder) -> None:
-    class UsedUp(Named):
-        key = Input(str)
-        report = step(Periodic)
-        call = step(Both, after=report)
-        z = step(Work, after=call)
+@with_rate_limit("spent:{key}", limit=1, period="day")
+@with_period("spent:{key}", every="month")
+class Spent(Work):
+    """Its own start uses the quota up; its bucket is marked by another while its body runs."""
 
-    _away_from_the_minutes_end()
-    outcome = UsedUp.run(key="k", fail_at="z")
-    assert recorder.sequence() == ["run report", "run call", "run z", "comp z", "undo call", "undo report"]
-    assert failure(outcome).rollback_failures == ()
+    key = Input(str)
+
+    def run(self) -> dict[str, Any]:
+        """Then the body; both stay used up until the test ends."""
+        OUTSIDERS.enter_context(testing.hold(f"spent:{self.key}", "period", every="month"))
+        return super().run()
+
+
+class Spending(Named):
+    key = Input(str)
+    a = step(Work)
+    call = step(Spent, after=a)
+    z = step(Work, after=call)
+
+
+OUTSIDERS = ExitStack()
+CLEANED = [
+    ("call", ["run a", "run call", "comp call", "undo a"]),
+    ("z", ["run a", "run call", "run z", "comp z", "undo call", "undo a"]),
+]
+
+
+@pytest.mark.parametrize("fail_at, sequence", CLEANED, ids=["compensate", "undo"])
+def test_u92_rollback_05_a_used_up_quota_and_bucket_stop_no_cleanup(
+    fail_at: str, sequence: list[str], recorder: Recorder
+) -> None:
+    with OUTSIDERS:
+        outcome = Spending.run(key="k", fail_at=fail_at)
+        assert failure(outcome).rollback_failures == ()
+        assert recorder.sequence() == sequence
+        assert told(outcome, "refused", "undo_failed") == []
+        testing.assert_rolled_back(outcome, "call", "a")
+        assert [mark.by for mark in periods().marks("spent:k")] != [str(outcome.execution.pk)]
+        (window,) = rate_limits().view("spent:k").windows
+        assert window[1] == 1, "a cleanup is no start"
+    skipped = Spending.run(key="k")  # the bucket is another's no more, the quota is still used up
+    assert failure(skipped).error_type == "RateLimitExceeded"
+
+
+@pytest.mark.parametrize("first", [dt.date(2040, 3, 23), dt.date(2040, 10, 26)], ids=["spring", "autumn"])
+def test_family_14_one_run_per_local_day_over_both_changes(first: dt.date) -> None:
+    """An arrival every half hour of five days; the server's clock is not asked, its marks are."""
+    berlin = ZoneInfo("Europe/Berlin")
+    instant = dt.datetime.combine(first, dt.time(), berlin).astimezone(dt.UTC)
+    end = dt.datetime.combine(first + dt.timedelta(days=5), dt.time(), berlin).astimezone(dt.UTC)
+    assert (end - instant) % dt.timedelta(days=1) != dt.timedelta(0), "the clocks change in between"
+    ran: list[dt.datetime] = []
+    while instant < end:
+        bucket = bucket_at(instant, "day", "Europe/Berlin")
+        if bucket.name not in {mark.bucket for mark in periods().marks("k")}:
+            periods().mark("k", bucket, "somebody")
+            ran.append(instant.astimezone(berlin))
+        instant += dt.timedelta(minutes=30)
+    assert ran == [dt.datetime.combine(first + dt.timedelta(days=day), dt.time(), berlin) for day in range(5)]
 
 
 def test_family_14_one_bucket_for_each_local_day_over_both_changes() -> None:

@@ -84,7 +84,7 @@ def test_gone_afterwards_it_can_still_be_undone(posting: Posting, recorder: Reco
     Posting.objects.all().delete()
     verbs.undo(handle.execution)
     drain()
-    assert handle.status == "cancelled"
+    assert handle.status == "reverted"
     assert recorder.sequence() == ["run charge", "run read", "undo read", "undo charge"]
 
 

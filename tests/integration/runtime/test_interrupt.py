@@ -7,12 +7,30 @@ import threading
 
 import pytest
 from django.db import connections
+from django.utils import timezone
 
-from reactor_coord import Input, InputValidationError, Reactor, compose, interrupt, map_each, step, testing, with_lock
+from reactor_coord import (
+    DefinitionError,
+    Input,
+    InputValidationError,
+    Reactor,
+    async_reactor,
+    compose,
+    interrupt,
+    map_each,
+    step,
+    testing,
+    with_lock,
+)
+from reactor_coord.engine.states import EventKind
 from reactor_coord.errors import ExecutionConflict
 from reactor_coord.models import Execution, TraceEvent
+from reactor_coord.storage import store
+from reactor_coord.testing import faults
 from reactor_coord.testing.dispatches import Dispatches
 from reactor_coord.testing.recorder import Recorder
+from reactor_coord.workers.sweep import sweep_once
+from tests.integration.runtime.support import Background
 from tests.live.reactors import Named, Work
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -66,11 +84,16 @@ class Asking(Reactor):
     ask = interrupt()
 
 
-class AsksInAMap(Reactor):
-    """Not supported."""
+class AsksDeeper(Reactor):
+    """Its question is in a composed reactor."""
 
-    numbers = Input(list[int])
-    mapped = map_each(Asking, over=numbers, number=1)
+    number = Input(int)
+    asking = compose(Asking)
+
+
+def lapse_leases() -> None:
+    """As if every worker had died a minute ago."""
+    Execution.objects.exclude(lease_token="").update(lease_expires_at=timezone.now() - dt.timedelta(seconds=5))
 
 
 def kinds(execution: Execution) -> list[tuple[str, str]]:
@@ -172,11 +195,24 @@ def test_d130_d132_a_question_in_a_child_pauses_the_root(recorder: Recorder, rea
         Inner.resume("inner", payload=None)
 
 
-def test_d135_a_question_in_an_element_is_refused_and_rolled_back(recorder: Recorder) -> None:
-    outcome = AsksInAMap.run(numbers=[1])
-    assert outcome.failed
-    assert outcome.failure is not None
-    assert "not supported" in outcome.failure.message
+@pytest.mark.parametrize(("element", "path"), [(Asking, "ask"), (AsksDeeper, "asking.ask")])
+def test_d135_and_u132_a_question_in_an_element_is_refused_at_import(element: type[Reactor], path: str) -> None:
+    words = rf"step 'mapped' of Asks: map_each\({element.__name__}, \.\.\.\) has the interrupt '{path}' in it.*Ask before the map"
+    with pytest.raises(DefinitionError, match=words):
+        type("Asks", (Reactor,), {"mapped": map_each(element, over=[1], number=1)})
+
+
+def test_u132_an_element_may_hand_off_work_that_asks(recorder: Recorder, reactor_dispatches: Dispatches) -> None:
+    """It is an execution of its own, and pauses alone."""
+
+    class HandsOff(Reactor):
+        number = Input(int)
+        asking = async_reactor(Asking)
+
+    class Asks(Reactor):
+        mapped = map_each(HandsOff, over=[1], number=1)
+
+    assert Asks.definition.step("mapped").kind == "map"
 
 
 def test_h10_two_questions_under_one_name_are_not_asked(recorder: Recorder, reactor_dispatches: Dispatches) -> None:
@@ -225,6 +261,77 @@ def test_an_answer_that_meets_a_run_taken_up_in_vain_is_not_refused(reactor_disp
         again.join()
     testing.drain()
     assert handle.wait(timeout=1).value is True
+
+
+@pytest.mark.parametrize("begun", ["enqueue", "run"])
+def test_u51_an_answer_is_taken_though_the_worker_that_looked_at_the_question_has_died(
+    begun: str, recorder: Recorder, reactor_dispatches: Dispatches
+) -> None:
+    started = Reviewed.enqueue(key="dead").execution if begun == "enqueue" else Reviewed.run(key="dead").execution
+    testing.drain()
+    Execution.objects.filter(pk=started.id).update(status="ready")  # a message too many
+    assert store.claim(started.id, worker="a dead one") is not None
+    Reviewed.resume("order-dead", step="review", payload={"approved": True, "note": ""})
+    with pytest.raises(ExecutionConflict, match="it was answered"):
+        Reviewed.resume("order-dead", payload={"approved": False, "note": ""})
+    testing.drain()
+    assert Execution.objects.get(pk=started.id).status == "running"
+    lapse_leases()
+    sweep_once()
+    testing.drain()
+    found = Execution.objects.get(pk=started.id)
+    assert (found.status, found.result) == ("completed", True)
+    assert recorder.count("run a") == recorder.count("run c") == 1
+    assert TraceEvent.objects.filter(root_id=started.id, kind=EventKind.OPERATOR).count() == 1
+
+
+def test_an_answer_left_while_a_living_worker_looks_is_not_overwritten(reactor_dispatches: Dispatches) -> None:
+    handle = Reviewed.enqueue(key="slow")
+    testing.drain()
+    Execution.objects.filter(pk=handle.id).update(status="ready")
+    with faults.installed({"step.after_take": {"action": "gate"}}):
+        looking = Background(testing.drain)
+        faults.wait_reached("step.after_take")
+        answering = Background(
+            lambda: Reviewed.resume("order-slow", step="review", payload={"approved": True, "note": ""})
+        )
+        answering.result()
+        faults.open_gate("step.after_take")
+        looking.result()
+    testing.drain()
+    assert handle.wait(timeout=1).value is True
+
+
+def test_an_answer_is_not_left_where_a_worker_may_count_a_death_to_the_question(reactor_dispatches: Dispatches) -> None:
+    """It writes the question's row then, as it read it."""
+    handle = Reviewed.enqueue(key="counted")
+    testing.drain()
+    Execution.objects.filter(pk=handle.id).update(status="ready", workers_lost=1)
+    assert store.claim(handle.id, worker="one that reads") is not None
+    with pytest.raises(ExecutionConflict, match="answer again"):
+        Reviewed.resume("order-counted", payload={"approved": True, "note": ""})
+    lapse_leases()
+    sweep_once()
+    Reviewed.resume("order-counted", payload={"approved": True, "note": ""})
+    testing.drain()
+    assert handle.wait(timeout=1).value is True
+
+
+def test_a_question_whose_time_runs_out_under_a_dead_worker_says_so(reactor_dispatches: Dispatches) -> None:
+    class Brief(Named):
+        a = step(Work)
+        ask = interrupt(correlation_id="brief", timeout=dt.timedelta(seconds=1.5), after=a)
+
+    handle = Brief.enqueue()
+    testing.drain()
+    Execution.objects.filter(pk=handle.id).update(status="ready")
+    assert store.claim(handle.id, worker="a dead one") is not None
+    with pytest.raises(ExecutionConflict, match="answer again"):
+        Brief.resume("brief", payload={})
+    lapse_leases()
+    sweep_once()
+    testing.drain()
+    assert handle.status == "failed"
 
 
 class Secretive(Named):

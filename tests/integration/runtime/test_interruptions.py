@@ -102,6 +102,6 @@ def test_a_body_longer_than_its_lease_keeps_it(reactor_settings: Any, recorder: 
 def test_no_thread_of_ours_is_left_working_after_a_run(recorder: Recorder) -> None:
     Waiting.run(key="k")
     ours = [each.name for each in threading.enumerate() if each.name.startswith("reactor-coord")]
-    assert all(name in {"reactor-coord-leases", "reactor-coord-keeper"} for name in ours)
+    assert all(name in {"reactor-coord-leases", "reactor-coord-keeper", "reactor-coord-losses"} for name in ours)
     assert all(each.daemon for each in threading.enumerate() if each.name in ours)
     current().clear()

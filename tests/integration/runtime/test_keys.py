@@ -13,14 +13,24 @@ from uuid import UUID
 
 import pytest
 
-from reactor_coord import Input, Step, step, testing, with_lock, with_ordered_lock, with_rate_limit, with_semaphore
+from reactor_coord import (
+    Input,
+    Step,
+    step,
+    testing,
+    with_lock,
+    with_ordered_lock,
+    with_period,
+    with_rate_limit,
+    with_semaphore,
+)
 from reactor_coord.coordination import ordered_lines
 from reactor_coord.declare.keys import Key
-from reactor_coord.errors import CoordinationKeyError
+from reactor_coord.errors import CoordinationKeyError, RateLimitExceeded
 from reactor_coord.storage import codec
 from reactor_coord.testing import recorder as recorders
 from reactor_coord.testing.recorder import Recorder
-from tests.integration.runtime.support import eventually, failure, forked, told
+from tests.integration.runtime.support import eventually, failure, forked, runs
 from tests.live.reactors import Named, Work
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -70,29 +80,49 @@ def test_b157_the_order_of_arguments_and_a_default_given_by_hand_change_nothing(
     assert key.compute({"a": 1, "b": 2}, frozenset()) == key.compute({"b": 2, "a": 1}, frozenset()) == "2:1"
 
 
-def test_b160_two_values_cannot_be_cut_another_way_at_any_primitive(recorder: Recorder) -> None:
-    for decorator in (
-        partial(with_lock, ttl=5),
-        partial(with_semaphore, limit=1, ttl=5),
-        partial(with_ordered_lock),
-        partial(with_rate_limit, limit=1, period=315_360_000),
-    ):
-        reactor = _pair(decorator)
-        first, second = reactor.run(tenant="a:b", item="c"), reactor.run(tenant="a", item="b:c")
-        assert first.succeeded, first.failure
-        assert second.succeeded, second.failure
-        keys = {key for outcome in (first, second) for _, _, key in told(outcome, "acquired")}
-        assert len(keys) == 2
+FIVE = {
+    "lock": partial(with_lock, ttl=5),
+    "semaphore": partial(with_semaphore, limit=1, ttl=5),
+    "ordered_lock": partial(with_ordered_lock),
+    "rate_limit": partial(with_rate_limit, limit=1, period=315_360_000),
+    "period": partial(with_period, every=315_360_000),
+}
+
+
+@pytest.mark.parametrize("primitive", FIVE)
+@pytest.mark.parametrize(
+    ("template", "one", "other"),
+    [
+        ("{tenant}:{item}", ("a:b", "c"), ("a", "b:c")),
+        ("{tenant}-{item}", ("1-2", "3"), ("1", "2-3")),
+        ("{tenant}{item}", ("1", "23"), ("12", "3")),
+        ("{tenant}%{item}", ("x", "25y%z"), ("x%y", "25z")),
+    ],
+)
+def test_u54_and_b160_two_values_cannot_be_cut_another_way_at_any_primitive(
+    primitive: str, template: str, one: tuple[str, str], other: tuple[str, str], recorder: Recorder
+) -> None:
+    """Held by one, the key of the other is free; marked or used up for one, it is not for the other."""
+    reactor = _pair(FIVE[primitive](template))
+    with testing.hold(key_of_pair(template, one)):
+        first, second = (reactor.run(tenant=tenant, item=item) for tenant, item in (other, (other[1], other[0])))
+    third = reactor.run(tenant=one[0], item=one[1])
+    for outcome in (first, second, third):
+        assert outcome.succeeded, outcome.failure
+        assert [run.reason for run in runs(outcome).values()] == [""]
+    assert recorder.count("run only") == 3
+
+
+def key_of_pair(template: str, pair: tuple[str, str]) -> str:
+    names = frozenset({"tenant", "item"})
+    return Key(template, names).compute(dict(zip(("tenant", "item"), pair, strict=True)))
 
 
 def _pair(decorator: Any) -> type[Named]:
-    @decorator("{tenant}:{item}")
-    class Paired(Step):
+    @decorator
+    class Paired(Work):
         tenant = Input(str)
         item = Input(str)
-
-        def run(self) -> None:
-            """Nothing."""
 
     class Pairing(Named):
         tenant = Input(str)
@@ -100,6 +130,24 @@ def _pair(decorator: Any) -> type[Named]:
         only = step(Paired)
 
     return Pairing
+
+
+def test_a_named_limit_and_its_key_cannot_be_cut_another_way(settings: Any, recorder: Recorder) -> None:
+    once = {"day": 1}
+    settings.REACTOR_COORD = {**settings.REACTOR_COORD, "RATE_LIMITS": {"a:b": once, "a": once, "plain": once}}
+
+    def start(limit: str, key: str) -> None:
+        @with_rate_limit(key, name=limit)
+        class Limited(Step):
+            def run(self) -> None: ...
+
+        Limited.call()
+
+    start("a:b", "c")
+    start("a", "b:c")
+    start("plain", "c")
+    with pytest.raises(RateLimitExceeded):
+        start("plain", "c")
 
 
 # ---- what a fence is for

@@ -485,16 +485,16 @@ def test_d91_a_key_from_a_default_is_one_key_on_every_way(recorder: Recorder) ->
         fails_now = Input(bool, default=False)
 
         def run(self) -> str:
-            seen.append(("run", self.region, sorted(self.context.holds)))
+            seen.append(("run", self.region, sorted(key for _, key in self.context.holds)))
             if self.fails_now:
                 raise ValueError
             return self.region
 
         def compensate(self, error: BaseException) -> None:
-            seen.append(("comp", self.region, sorted(self.context.holds)))
+            seen.append(("comp", self.region, sorted(key for _, key in self.context.holds)))
 
         def undo(self, result: str) -> None:
-            seen.append(("undo", self.region, sorted(self.context.holds)))
+            seen.append(("undo", self.region, sorted(key for _, key in self.context.holds)))
 
     class Regional(Named):
         first = step(Noting, fails_now=False)

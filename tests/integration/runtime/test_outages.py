@@ -6,12 +6,29 @@ from typing import Any
 
 import pytest
 
-from reactor_coord import CoordinationUnavailable, Input, step, testing, with_lock, with_period, with_rate_limit
+from reactor_coord import (
+    Context,
+    CoordinationUnavailable,
+    Input,
+    Retry,
+    compose,
+    operations,
+    step,
+    testing,
+    with_lock,
+    with_ordered_lock,
+    with_period,
+    with_rate_limit,
+    with_semaphore,
+)
+from reactor_coord.coordination import inspect
 from reactor_coord.declare.coordination import LockDeclaration
+from reactor_coord.engine.records import Wait
+from reactor_coord.runtime import deliver
 from reactor_coord.testing.proxy import Proxy
-from reactor_coord.testing.recorder import Recorder
+from reactor_coord.testing.recorder import Recorder, current
 from tests.integration.runtime.support import failure, row, told
-from tests.live.reactors import Guarded, LockedWork, Named, Work
+from tests.live.reactors import Guarded, LockedWork, Named, Single, Work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -50,6 +67,120 @@ def test_b183_without_redis_no_coordinated_body_starts(
     assert failure(outcome).error_type == "CoordinationUnavailable"
     assert failure(outcome).error.__cause__ is not None
     assert recorder.sequence() == ["run a", "undo a"]
+
+
+ALL = {
+    **PRIMITIVES,
+    "semaphore": with_semaphore("k", limit=1, ttl=5),
+    "ordered_lock": with_ordered_lock("k", poison_pill_timeout=600),
+}
+
+
+def _everywhere(primitive: str, where: str) -> Any:
+    if where == "step":
+
+        class AtStep(Named):
+            a = step(Work)
+            charge = step(Work, after=a, coordination=[ALL[primitive]])
+
+        return AtStep
+
+    @ALL[primitive]
+    class Around(Named):
+        charge = step(Work)
+
+    if where == "reactor":
+        return Around
+
+    class Composes(Named):
+        a = step(Work)
+        inner = compose(Around, after=a)
+
+    return Composes
+
+
+@pytest.mark.parametrize("where", ["step", "reactor", "compose"])
+@pytest.mark.parametrize("primitive", ALL)
+def test_u109_in_a_worker_it_parks_and_goes_on_when_redis_is_back(
+    primitive: str, where: str, redis_proxy: Proxy, reactor_dispatches: Any, recorder: Recorder
+) -> None:
+    reactor = _everywhere(primitive, where)
+    handle = reactor.enqueue()
+    redis_proxy.refuse()
+    for looks in (1, 2):
+        deliver(handle.id, "a worker")
+        execution = handle.execution
+        assert (execution.status, execution.park_kind) == ("parked", "retry")
+        assert execution.waits_on.outage_looks == looks and "Redis cannot be reached" in execution.waits_on.holder
+    assert "run charge" not in recorder.sequence()
+    assert "Redis cannot be reached" in operations.explain(handle.execution)
+    redis_proxy.refuse(False)
+    testing.drain(timeout=20)
+    assert handle.status == "completed", handle.execution.failure
+    assert recorder.sequence().count("run charge") == 1
+    assert not told(handle, "step_failed", "rolling_back", "retrying")
+    assert handle.execution.waiting_on is None
+
+
+@pytest.mark.parametrize("primitive", ALL)
+def test_u109_it_fails_when_redis_stays_away(
+    primitive: str, redis_proxy: Proxy, reactor_dispatches: Any, reactor_settings: Any, recorder: Recorder
+) -> None:
+    reactor_settings(REDIS_PATIENCE=0.5)
+    handle = _everywhere(primitive, "step").enqueue()
+    redis_proxy.refuse()
+    testing.drain(timeout=20)
+    assert handle.status == "failed"
+    assert handle.execution.why_failed.error_type == "CoordinationUnavailable"
+    assert recorder.sequence() == ["run a", "undo a"]
+    assert 1 <= len(told(handle, "parked")) <= 3
+
+
+def test_u109_who_stood_in_line_stands_there_still(
+    redis_proxy: Proxy, reactor_dispatches: Any, recorder: Recorder
+) -> None:
+    handle = Single.enqueue(key="k")
+    with testing.hold("k"):
+        deliver(handle.id, "a worker")
+        assert handle.execution.park_kind == "contention"
+        redis_proxy.refuse()
+        deliver(handle.id, "a worker")
+        waits_on = handle.execution.waits_on or Wait()
+        assert (handle.execution.park_kind, waits_on.key, waits_on.is_in_line) == ("retry", "k", True)
+        redis_proxy.refuse(False)
+        deliver(handle.id, "a worker")
+        waits_on = handle.execution.waits_on or Wait()
+        assert (handle.execution.park_kind, waits_on.outage_since) == ("contention", None)
+        assert len(inspect.line("k")) == 1
+        redis_proxy.refuse()
+        deliver(handle.id, "a worker")
+        redis_proxy.refuse(False)
+        handle.cancel("no longer wanted")
+        testing.drain(timeout=5)
+        assert handle.status == "cancelled" and not inspect.line("k")
+
+
+def test_u109_a_step_whose_attempt_began_waits_for_redis_before_the_next(
+    redis_proxy: Proxy, reactor_dispatches: Any, recorder: Recorder
+) -> None:
+    class Retried(Named):
+        @step(retry=Retry(max_attempts=2, base_delay=0, jitter=0))
+        @with_lock("k", ttl=5)
+        def charge(context: Context) -> str:
+            current().mark(f"attempt {context.attempt}")
+            if context.attempt == 1:
+                redis_proxy.refuse()
+                raise ConnectionError("the bank is away as well")
+            return "charged"
+
+    handle = Retried.enqueue()
+    deliver(handle.id, "a worker")
+    deliver(handle.id, "a worker")
+    assert handle.status == "parked"
+    redis_proxy.refuse(False)
+    testing.drain(timeout=20)
+    assert handle.status == "completed", handle.execution.failure
+    assert recorder.sequence() == ["attempt 1", "attempt 2"]
 
 
 def test_b183_nor_by_a_call_of_its_own(redis_proxy: Proxy, recorder: Recorder) -> None:

@@ -119,7 +119,7 @@ class _Called(Step):
     def run(self) -> dict[str, Any]:
         if self.fails:
             raise ArithmeticError("called in vain")
-        return {"held": sorted(self.context.holds), "fence": self.context.fence(self.key)}
+        return {"held": sorted(key for _, key in self.context.holds), "fence": self.context.fence(self.key)}
 
 
 def test_reenter_08_a_call_of_its_own_contends_with_everybody() -> None:

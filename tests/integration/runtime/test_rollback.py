@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from reactor_coord import Failure, Input, Reactor, Step, compose, step, testing, with_lock
+from reactor_coord import (
+    CompensationError,
+    Failure,
+    Input,
+    Reactor,
+    ReactorFailed,
+    Step,
+    compose,
+    step,
+    testing,
+    with_lock,
+)
 from reactor_coord.testing.recorder import Recorder, current
 from tests.integration.runtime.shapes import ByClass
-from tests.integration.runtime.support import Background, eventually, failure, left_undone, row, runs, told
+from tests.integration.runtime.support import Background, eventually, failure, left_undone, row, runs, told, trace
 from tests.live.reactors import Chain, Named, Work
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -118,6 +130,78 @@ def test_rollback_06_a_key_held_too_long_is_listed_and_the_rest_goes_on(recorder
     assert told(outcome, "undo_failed") == [("undo_failed", "charge", "k")]
     assert runs(outcome)["charge"].status == "undo_failed"
     holds[0][0].__exit__(None, None, None)
+
+
+@with_lock("{key}", ttl=0.5, auto_extend=False, rollback_wait=0.5)
+class Overtaken(Work):
+    """Its hold lapses under its body; another has the key when it fails."""
+
+    key = Input(str)
+
+    def run(self) -> dict[str, Any]:
+        """Fails once the other has the key."""
+        OUTSIDERS.enter_context(testing.hold(self.key, wait=5))
+        return super().run()
+
+
+OUTSIDERS = ExitStack()
+
+
+def test_u92_rollback_06_a_compensation_without_its_key_is_listed_and_the_rest_goes_on(recorder: Recorder) -> None:
+    class Losing(Named):
+        key = Input(str)
+        a = step(Work)
+        charge = step(Overtaken, after=a)
+
+    with OUTSIDERS:
+        outcome = Losing.run(key="k", fail_at="charge")
+        assert (failure(outcome).step, failure(outcome).error_type) == ("charge", "BodyFailed")
+        assert recorder.sequence() == ["run a", "run charge", "undo a"]
+        (left,) = failure(outcome).rollback_failures
+        assert (left.step, left.kind, left.key, left.reason) == (
+            "charge", "compensate", "k", "coordination_unavailable"
+        )  # fmt: skip
+        assert "testing.hold" in left.message
+        assert row(outcome).reason == "rollback incomplete"
+        assert told(outcome, "undo_failed") == [("undo_failed", "charge", "k")]
+        assert told(outcome, "compensated") == []
+
+
+def test_u89_a_compensation_that_cannot_have_its_key_is_an_error_of_its_own_naming_it(recorder: Recorder) -> None:
+    class Losing(Named):
+        key = Input(str)
+        charge = step(Overtaken)
+
+    with OUTSIDERS:
+        outcome = Losing.run(key="k", fail_at="charge")
+    (left,) = failure(outcome).rollback_failures
+    assert (left.error_type, left.key) == ("CompensationError", "k")
+    (event,) = [each.data for each in trace(outcome) if each.kind == "undo_failed"]
+    assert event["error_type"] == "CompensationError"
+    for seen in (outcome, outcome.handle.wait(1)):
+        with pytest.raises(ReactorFailed) as caught:
+            seen.unwrap()
+        cause = caught.value.__cause__
+        assert isinstance(cause, CompensationError)
+        assert (cause.reactor, cause.step, cause.kind, cause.key) == ("Losing", "charge", "compensate", "k")
+        assert "The compensate of step 'charge' of Losing was not done: it could not have the key 'k'" in str(cause)
+    with pytest.raises(ReactorFailed) as caught:
+        outcome.unwrap()
+    assert caught.value.__cause__ is not None
+    assert caught.value.__cause__.__cause__ is failure(outcome).error
+
+
+def test_an_entry_of_a_cleanup_that_raised_names_its_class_and_the_cause_stays_the_step_s(recorder: Recorder) -> None:
+    class Raising(Named):
+        a = step(Work)
+        b = step(Work, after=a)
+
+    outcome = Raising.run(fail_at="b", undo_fail_at="a")
+    (left,) = failure(outcome).rollback_failures
+    assert (left.step, left.reason, left.error_type) == ("a", "raised", "BodyFailed")
+    with pytest.raises(ReactorFailed) as caught:
+        outcome.unwrap()
+    assert caught.value.__cause__ is failure(outcome).error
 
 
 def test_b116_what_stayed_undone_can_be_undone_again(reactor_dispatches: Any, recorder: Recorder) -> None:
@@ -263,10 +347,10 @@ def test_a_locked_compose_step_is_undone_under_its_lock(recorder: Recorder) -> N
 
     class Noting(Step):
         def run(self) -> None:
-            held.append(sorted(self.context.holds))
+            held.append(sorted(key for _, key in self.context.holds))
 
         def undo(self, result: None) -> None:
-            held.append(sorted(self.context.holds))
+            held.append(sorted(key for _, key in self.context.holds))
 
     class Inner(Named):
         note = step(Noting)
@@ -299,7 +383,7 @@ def test_undo_of_a_completed_execution_runs_once(reactor_dispatches: Any, record
     testing.drain(timeout=5)
     undone = ["undo c6", "undo c5", "undo c4", "undo c3", "undo c2", "undo c1"]
     assert recorder.sequence()[6:] == undone
-    assert row(outcome).status == "cancelled"
+    assert row(outcome).status == "reverted"
     from reactor_coord.errors import ExecutionConflict
 
     with pytest.raises(ExecutionConflict):

@@ -7,9 +7,12 @@ from functools import partial
 
 import pytest
 
+from reactor_coord import testing
+from reactor_coord.coordination import inspect
 from reactor_coord.testing.recorder import Recorder
-from tests.integration.runtime.support import at_once
+from tests.integration.runtime.support import Background, at_once, eventually
 from tests.live.reactors import EightSteps
+from tests.support.holders import in_line_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,11 +32,24 @@ def test_scope_01_every_other_step_overlaps(recorder: Recorder) -> None:
     assert took < 3.2
 
 
-def test_scope_02_a_later_step_begins_while_another_waits_for_the_lock(recorder: Recorder) -> None:
-    at_once(*[partial(EightSteps.run, name=name, key="shared", seconds=0.2) for name in "ab"])
-    first, second = recorder.intervals("run s3")
-    fourth = next(body for body in recorder.intervals("run s4") if body.notes["name"] == first.notes["name"])
-    waited = next(body for body in recorder.intervals("run s2") if body.notes["name"] == second.notes["name"])
-    assert waited.left < fourth.entered, "the other did not wait at its third step"
-    assert first.left <= second.entered
-    assert fourth.entered < second.left
+def test_u92_scope_02_a_later_step_begins_while_another_waits_for_the_lock(recorder: Recorder) -> None:
+    """One more stands in line between the two, and keeps the key until A's step 4 has begun: B waits all that time."""
+    with testing.hold("shared") as held:
+        ahead = Background(partial(EightSteps.run, name="a", key="shared", seconds=0.05))
+        _wait_for_the_line(1)
+        with in_line_for("shared", recorder, "between", until="run s4"):
+            _wait_for_the_line(2)
+            behind = Background(partial(EightSteps.run, name="b", key="shared", seconds=0.05))
+            _wait_for_the_line(3)
+            held.release()
+            assert ahead.result().succeeded
+            assert behind.result().succeeded
+    a = {body.label: body for body in recorder.intervals() if body.notes.get("name") == "a"}
+    b = {body.label: body for body in recorder.intervals() if body.notes.get("name") == "b"}
+    (between,) = recorder.intervals("between")
+    assert b["run s2"].left < a["run s4"].entered < b["run s3"].entered
+    assert between.entered < a["run s8"].left, "the key was kept until the end of A, not of its step"
+
+
+def _wait_for_the_line(count: int) -> None:
+    eventually(lambda: inspect.look("shared").waiting == count)

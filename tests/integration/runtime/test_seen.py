@@ -49,6 +49,9 @@ def test_seen_05_the_failure_names_reactor_step_and_key() -> None:
     error = failure(outcome).error
     assert (error.reactor, error.step, error.primitive, error.key) == ("Waiting", "charge", "lock", "k")
     assert "testing.hold" in error.holder
+    assert (failure(outcome).reactor, failure(outcome).step) == ("Waiting", "charge")
+    for word in ("Waiting", "charge", "'k'"):
+        assert word in failure(outcome).message
 
 
 @pytest.fixture

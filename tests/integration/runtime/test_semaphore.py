@@ -34,7 +34,7 @@ class LoneWork(Work):
 
     def run(self) -> dict[str, Any]:
         """Also says what the tree holds."""
-        return {**super().run(), "holds": {key: hold.primitive for key, hold in self.context.holds.items()}}
+        return {**super().run(), "holds": {key: kind for kind, key in self.context.holds}}
 
     def undo(self, result: dict[str, Any]) -> None:
         """Also notes who has the slot."""
@@ -443,7 +443,7 @@ def test_max_waiting_refuses_the_one_too_many_in_words(
 
 @both
 def test_priority_stands_before_arrival(primitive: str, reactor_dispatches: Any, recorder: Recorder) -> None:
-    plain, urgent = reactor_with(primitive), reactor_with(primitive, priority=10_000)
+    plain, urgent = reactor_with(primitive), reactor_with(primitive, priority=4094)
     with testing.hold("k", primitive) as held:
         handles = [
             (plain if number else urgent).enqueue(name=f"n{number}", key="k", seconds=0.0) for number in (1, 2, 0)
@@ -462,7 +462,7 @@ def test_priority_stands_before_arrival(primitive: str, reactor_dispatches: Any,
 def test_a_rollback_stands_before_all_who_go_forward(
     primitive: str, reactor_dispatches: Any, recorder: Recorder
 ) -> None:
-    reactor = reactor_with(primitive, priority=10_000, rollback_wait=5)
+    reactor = reactor_with(primitive, priority=4094, rollback_wait=5)
 
     class Interposed(reactor):  # type: ignore[misc, valid-type]
         last = step(Work, after=reactor.behind, seconds=0.3)  # type: ignore[attr-defined]

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connections
-from django.utils import timezone
 
 from reactor_coord import Retry, compose, step, testing
 from reactor_coord.declare import registry
-from reactor_coord.errors import UnknownReactor
+from reactor_coord.errors import ExecutionConflict, UnknownReactor
 from reactor_coord.models import Execution
 from reactor_coord.operations import verbs
 from reactor_coord.runtime import deliver
 from reactor_coord.storage import store
-from reactor_coord.testing import drain, faults
+from reactor_coord.testing import drain
 from reactor_coord.testing.recorder import Recorder
-from reactor_coord.workers.sweep import sweep_once
+from tests.integration.runtime.support import killed
 from tests.live.reactors import Named, Payment, Work
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -40,24 +35,8 @@ class Again(Named):
     child = compose(Three, retry=Retry(max_attempts=2, backoff="fixed", base_delay=0.01))
 
 
-def _killed(run: Callable[[], object], point: str, skip: int) -> Execution:
-    """Run it in a process that is killed at that point, and let the sweep find it; its row."""
-    connections.close_all()
-    pid = os.fork()
-    if not pid:
-        faults.install({point: {"action": "kill", "skip": skip}})
-        run()
-        os._exit(0)
-    os.waitpid(pid, 0)
-    Execution.objects.exclude(lease_token="").update(lease_expires_at=timezone.now() - timedelta(seconds=5))
-    sweep_once()
-    row: Execution = Execution.objects.get(parent=None)
-    assert row.status == "aborted"
-    return row
-
-
 def test_aborted_in_its_rollback_it_rolls_on_when_resumed(reactor_dispatches: Any, recorder: Recorder) -> None:
-    row = _killed(lambda: Three.run(fail_at="c"), "rollback.before_undo", 1)
+    row = killed(lambda: Three.run(fail_at="c"), "rollback.before_undo", 1)
     verbs.resume(row)
     drain()
     row.refresh_from_db()
@@ -69,7 +48,7 @@ def test_aborted_in_its_rollback_it_rolls_on_when_resumed(reactor_dispatches: An
 def test_aborted_while_a_child_is_undone_alone_it_rolls_that_child_on(
     reactor_dispatches: Any, recorder: Recorder
 ) -> None:
-    row = _killed(lambda: Again.run(fail_at="c"), "rollback.before_undo", 1)
+    row = killed(lambda: Again.run(fail_at="c"), "rollback.before_undo", 1)
     verbs.resume(row)
     drain(1)
     row.refresh_from_db()
@@ -91,7 +70,48 @@ def test_without_its_definition_in_a_rollback_it_rolls_on_once_that_is_back(
     verbs.resume(handle.execution)
     drain()
     assert recorder.sequence() == ["run a", "run b", "run c", "undo c", "undo b", "undo a"]
-    assert handle.status == "cancelled"
+    assert handle.status == "reverted"
+
+
+def test_u48_a_cancel_that_this_code_cannot_carry_out_is_refused_and_another_ends_it(
+    reactor_dispatches: Any, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = Payment.enqueue(key="k")
+    with testing.hold("k"):
+        drain()
+        assert handle.status == "parked"
+    with monkeypatch.context() as without:
+        without.setattr(registry, "lookup", _unknown)
+        drain()
+        assert handle.status == "needs_definition"
+        with pytest.raises(
+            ExecutionConflict, match=r"Deploy that and resume it, or end it .* cancel\(rollback=False\)"
+        ):
+            handle.cancel("no longer wanted")
+        assert handle.status == "needs_definition" and not handle.execution.cancel_requested
+        verbs.cancel(handle.execution, rollback=False)
+        drain()
+        assert handle.status == "cancelled"
+    assert recorder.sequence() == ["run audit"]
+    testing.assert_free("k")
+
+
+def test_u48_what_has_not_begun_and_what_this_code_has_are_cancelled_as_ever(
+    reactor_dispatches: Any, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh, begun = Payment.enqueue(key="k"), Payment.enqueue(key="k")
+    with testing.hold("k"), monkeypatch.context() as without:
+        deliver(begun.id, "a worker")
+        without.setattr(registry, "lookup", _unknown)
+        for handle in (fresh, begun):
+            deliver(handle.id, "a worker")
+            assert handle.status == "needs_definition"
+        fresh.cancel()
+        assert fresh.status == "cancelled"
+    begun.cancel()
+    drain()
+    assert begun.status == "cancelled"
+    assert recorder.sequence() == ["run audit", "undo audit"]
 
 
 def _unknown(name: str) -> Any:
@@ -123,14 +143,14 @@ def test_a_cancellation_does_not_miss_what_a_worker_does_while_it_is_decided(
 def test_deaths_on_the_way_forward_are_not_laid_to_an_undo(
     reactor_dispatches: Any, recorder: Recorder, when: str
 ) -> None:
-    """A step that has cost as many workers as are allowed is cancelled: what was done before it is undone at the first try."""
+    """A step that may have cost as many workers as are allowed is cancelled: it is cleaned up, and what was done before it."""
     handle = Payment.enqueue(key="k")
     with testing.hold("k"):
         drain()
-        Execution.objects.update(workers_lost=3, cancel_requested=when == "while it runs")
-        if when == "while it waits":
-            verbs.cancel(handle.execution)
-        deliver(handle.id, "a worker")
+    Execution.objects.update(workers_lost=3, cancel_requested=when == "while it runs")
+    if when == "while it waits":
+        verbs.cancel(handle.execution)
+    deliver(handle.id, "a worker")
     drain()
     assert handle.status == "cancelled", handle.execution.failure
-    assert recorder.sequence() == ["run audit", "undo audit"]
+    assert recorder.sequence() == ["run audit", "comp charge", "undo audit"]

@@ -84,9 +84,15 @@ def watching() -> int:
 @pytest.mark.parametrize("reactor", [AllFive, AllFiveAround])
 @pytest.mark.parametrize("lost", [1, 2])
 def test_b007_a_lost_reply_of_the_taking_leaves_nothing_held_and_no_turn(
-    redis_proxy: Proxy, reactor_dispatches: Any, recorder: Recorder, reactor: Any, lost: int
+    redis_proxy: Proxy,
+    reactor_dispatches: Any,
+    reactor_settings: Any,
+    recorder: Recorder,
+    reactor: Any,
+    lost: int,
 ) -> None:
     """Once it is had again, twice it is unavailable: and so at the step and around the reactor, in process and in a worker."""
+    reactor_settings(REDIS_PATIENCE=0)
     assert reactor.run(key="warm").succeeded
     handle = reactor.enqueue(key="k")
     redis_proxy.swallow_replies(lost, match=b"evalsha")

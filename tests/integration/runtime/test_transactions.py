@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from reactor_coord import Input, LockLost, Reactor, Step, step, testing, with_lock
+from reactor_coord import (
+    Input,
+    LockLost,
+    Reactor,
+    Step,
+    step,
+    testing,
+    with_lock,
+    with_ordered_lock,
+    with_semaphore,
+)
 from reactor_coord.coordination import inspect
 from reactor_coord.errors import NotRunnable
 from reactor_coord.models import Execution, StepRun, TraceEvent
@@ -109,6 +119,196 @@ def test_the_lock_is_given_back_after_the_commit(way: str, recorder: Recorder) -
         second.result()
     seen = [entry.notes["seen"] for entry in recorder.entries() if entry.label == "run post"]
     assert seen == [0, 1]
+
+
+@with_lock("{key}", ttl=5)
+class Inner(Step):
+    """Called inside a body; it writes nothing itself."""
+
+    key = Input(str)
+
+    def run(self) -> str:
+        current().mark("inner")
+        return "inner"
+
+
+@with_lock("{key}:middle", ttl=5)
+class Middle(Step):
+    """Called inside a body, in a transaction of its own or in none, and calls another."""
+
+    key = Input(str)
+    atomic = True
+
+    def run(self) -> str:
+        return str(Inner.call(key=self.key, context=self.context))
+
+
+class Calls(Step):
+    """Calls a locked step in its transaction, in the way that is asked for."""
+
+    key = Input(str)
+    way = Input(str, default="atomic")
+
+    def run(self) -> None:
+        Posting.objects.create(account=self.key, amount=1, execution=self.context.execution_id)
+        self.work()
+        if self.way == "raise":
+            raise ArithmeticError("after the call")
+
+    def work(self) -> None:
+        called = Middle if self.way == "middle" else Inner
+        for _ in range(2):
+            called.call(key=self.key, context=self.context)
+        testing.assert_locked(self.key)
+
+
+class CallsAtomically(Calls):
+    atomic = True
+
+
+class CallsInOneOfItsOwn(Calls):
+    def run(self) -> None:
+        with transaction.atomic():
+            super().run()
+
+
+class CallsInUndo(Work):
+    atomic = True
+    key = Input(str)
+
+    def undo(self, result: Any) -> None:
+        Posting.objects.create(account=self.key, amount=1)
+        Inner.call(key=self.key, context=self.context)
+        testing.assert_locked(self.key)
+
+
+CALLERS = {
+    "atomic": CallsAtomically,
+    "middle": CallsAtomically,
+    "by hand": CallsInOneOfItsOwn,
+    "raise": CallsAtomically,
+}
+
+
+@pytest.mark.parametrize("way", [*CALLERS, "undo"])
+def test_u100_the_lock_of_a_call_is_given_back_with_the_outer_steps_after_the_commit(
+    way: str, recorder: Recorder
+) -> None:
+    class Undone(Named):
+        key = Input(str)
+        called = step(CallsInUndo)
+        behind = step(Work, after=called)
+
+    class Calling(Named):
+        key = Input(str)
+        called = step(CALLERS.get(way, Calls), key=key, way=way)
+
+    def run() -> Any:
+        return Undone.run(key="k", fail_at="behind") if way == "undo" else Calling.run(key="k")
+
+    with faults.installed({"release.before": {"action": "gate"}}):
+        first = Background(run)
+        faults.wait_reached("release.before")
+        assert Posting.objects.count() == (0 if way == "raise" else 1)
+        testing.assert_locked("k")
+        faults.open_gate("release.before")
+        assert first.result().status == ("failed" if way in {"raise", "undo"} else "completed")
+    assert recorder.count("inner") == (1 if way == "undo" else 2)
+    testing.assert_free("k")
+
+
+def test_u100_outside_a_transaction_a_call_gives_its_lock_back_when_it_ends() -> None:
+    class Twice(Step):
+        def run(self) -> None:
+            Inner.call(key="k", context=self.context)
+            testing.assert_free("k")
+
+    class Calling(Reactor):
+        called = step(Twice)
+
+    assert Calling.run().succeeded
+
+
+@pytest.mark.parametrize("primitive", ["semaphore", "ordered_lock"])
+def test_two_calls_in_one_transaction_do_not_wait_for_each_others_slot_or_turn(primitive: str) -> None:
+    declared = with_semaphore("s", limit=1, ttl=5) if primitive == "semaphore" else with_ordered_lock("s")
+
+    class One(Inner):
+        pass
+
+    class Other(Inner):
+        pass
+
+    class Both(Step):
+        atomic = True
+
+        def run(self) -> None:
+            for called in (declared(One), declared(Other)):
+                called.call(key="k", context=self.context)
+
+    class Calling(Reactor):
+        called = step(Both)
+
+    assert Calling.run().succeeded
+    testing.assert_free("k")
+
+
+class Unpost(Post):
+    """Its cleanups write too, then end in the way that is asked for; written once `way` no longer says otherwise."""
+
+    cleanup = Input(str, default="")
+
+    def undo(self, result: Any) -> None:
+        self.clean()
+
+    def compensate(self, error: BaseException) -> None:
+        self.clean()
+
+    def clean(self) -> None:
+        current().mark("clean", in_transaction=connection.in_atomic_block)
+        Posting.objects.create(account=self.key, amount=-1, execution=self.context.execution_id)
+        way = WAYS.pop(self.cleanup, "")
+        if way == "raise":
+            raise ArithmeticError("after the write")
+        if way == "return":
+            self.fail("after the write")
+        if way == "constraint":
+            StepRun.objects.create(execution_id="00000000-0000-7000-8000-000000000000", step="unheard", kind="step")
+        if way == "broken":
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT no_such_column FROM tests_live_no_such_table")
+
+
+WAYS: dict[str, str] = {}
+"""How the next cleanup of a name ends."""
+
+
+class Unposts(Named):
+    key = Input(str)
+    way = Input(str, default="")
+    cleanup = Input(str, default="")
+    post = step(Unpost)
+    behind = step(Work, after=post)
+
+
+@pytest.mark.parametrize("kind", ["undo", "compensate"])
+@pytest.mark.parametrize("ends", ["raise", "return", "constraint", "broken"])
+def test_u118_a_cleanup_of_an_atomic_step_that_fails_leaves_none_of_its_writes(
+    ends: str, kind: str, recorder: Recorder, reactor_dispatches: Any
+) -> None:
+    WAYS["it"] = ends
+    outcome = Unposts.run(key="k", way="raise" if kind == "compensate" else "", cleanup="it", fail_at="behind")
+    kept = 1 if kind == "undo" else 0
+    assert [each.step for each in failure(outcome).rollback_failures] == ["post"]
+    assert Posting.objects.filter(amount=-1).count() == 0
+    assert Posting.objects.filter(amount=1).count() == kept
+    assert not StepRun.objects.filter(step="unheard").exists()
+    testing.assert_free("k")
+    outcome.execution.undo()
+    testing.drain(timeout=5)
+    assert all(each.notes["in_transaction"] for each in recorder.entries() if each.label == "clean")
+    assert Posting.objects.filter(amount=-1).count() == 1
+    assert runs(outcome)["post"].rollback_failure is None
 
 
 def test_a_halt_is_one_transaction_with_the_end(recorder: Recorder, reactor_dispatches: Any) -> None:

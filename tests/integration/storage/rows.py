@@ -11,7 +11,9 @@ from uuid import UUID
 from django.db import connections
 from django.utils import timezone
 
-from reactor_coord.engine.states import EventKind, StepStatus
+from reactor_coord.engine import transitions
+from reactor_coord.engine.records import Wait
+from reactor_coord.engine.states import EventKind, ParkKind, StepStatus
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.storage import store
 
@@ -45,6 +47,16 @@ def event(execution: Execution, kind: EventKind = EventKind.ACQUIRED, **columns:
     return TraceEvent(
         root_id=execution.root_id or execution.pk, execution=execution, at=timezone.now(), kind=kind, **columns
     )
+
+
+def completed(result: Any = None) -> dict[str, Any]:
+    """The columns of a running execution that completes."""
+    return transitions.complete(timezone.now(), result).changes("running")
+
+
+def columns_of_park(**columns: Any) -> dict[str, Any]:
+    """The columns of a running execution that parks."""
+    return {**transitions.park(ParkKind.CONTENTION, Wait(), timezone.now(), ()).changes("running"), **columns}
 
 
 def child_of(parent: Execution, step_name: str = "compose") -> Execution:

@@ -8,15 +8,28 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.db import IntegrityError, connection, transaction
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from reactor_coord.engine.states import EventKind, ExecutionStatus, ParkKind, StepStatus
+from reactor_coord.engine import transitions
+from reactor_coord.engine.records import Failure
+from reactor_coord.engine.states import EventKind, ExecutionStatus, StepStatus
 from reactor_coord.errors import LeaseLost
 from reactor_coord.models import Execution, StepRun, TraceEvent
-from reactor_coord.storage import store
+from reactor_coord.storage import clock, store
 from reactor_coord.storage.store import Batch
-from tests.integration.storage.rows import at_once, child_of, event, expire, fresh, ready, running, step
+from tests.integration.storage.rows import (
+    at_once,
+    child_of,
+    columns_of_park,
+    completed,
+    event,
+    expire,
+    fresh,
+    ready,
+    running,
+    step,
+)
+from tests.support.counting import counted_queries
 
 pytestmark = pytest.mark.django_db
 
@@ -120,7 +133,7 @@ def test_children_are_written_with_their_root() -> None:
     assert executions[1].created_at is not None
     assert {(run.execution_id, run.step) for run in runs} == {(root.id, "compose"), (child.id, "inner")}
 
-    ending: dict[UUID, dict[str, Any]] = {child.id: {"status": "completed"}, root.id: {"completed_count": 1}}
+    ending: dict[UUID, dict[str, Any]] = {child.id: completed(), root.id: {"completed_count": 1}}
     store.save(root.id, root.lease_token, Batch(executions=ending))
 
     ended = fresh(child)
@@ -135,7 +148,7 @@ def test_nothing_is_written_without_the_lease(how: Any) -> None:
     child, new = child_of(root), child_of(root, "another")
     store.save(root.id, root.lease_token, Batch(new_executions=[child]))
     batch = Batch(
-        executions={root.id: {"status": "completed"}, child.id: {"status": "completed"}},
+        executions={root.id: completed(), child.id: completed()},
         new_executions=[new],
         step_runs=[step(root)],
         trace=[event(root)],
@@ -158,11 +171,11 @@ def test_a_late_result_of_a_superseded_worker_is_refused() -> None:
     store.mark_lost(store.expired_leases()[0])
     successor = store.claim(root.id, worker="w2")
     assert successor is not None
-    done: dict[UUID, dict[str, Any]] = {root.id: {"status": "completed", "result": 2}}
+    done: dict[UUID, dict[str, Any]] = {root.id: completed(2)}
     store.save(root.id, successor.lease_token, Batch(executions=done))
 
     with pytest.raises(LeaseLost):
-        store.save(root.id, root.lease_token, Batch(executions={root.id: {"status": "completed", "result": 1}}))
+        store.save(root.id, root.lease_token, Batch(executions={root.id: completed(1)}))
 
     assert fresh(root).result == 2
 
@@ -175,20 +188,18 @@ def test_a_checkpoint_reads_that_somebody_wants_it_cancelled() -> None:
 
     assert saved.cancel_requested is True
     assert fresh(root).cancel_reason == "wrong account"
-    store.save(root.id, root.lease_token, Batch(executions={root.id: {"status": ExecutionStatus.CANCELLED}}))
+    store.save(root.id, root.lease_token, Batch(executions={root.id: completed()}))
     assert store.request_cancel(root.id) is False
 
 
 def test_a_park_lets_go_of_the_lease_and_can_be_claimed_again() -> None:
     root = running()
     due_at = timezone.now() + timedelta(seconds=5)
-    columns = {
-        "status": ExecutionStatus.PARKED,
-        "park_kind": ParkKind.CONTENTION,
-        "resume_at": due_at,
-        "waiting_on": {"step": "charge", "key": "acct:1"},
-        "holds_kept": [{"key": "order:7", "fence": 3}],
-    }
+    columns = columns_of_park(
+        resume_at=due_at,
+        waiting_on={"step": "charge", "key": "acct:1"},
+        holds_kept=[{"key": "order:7", "fence": 3}],
+    )
 
     assert store.park(root.id, root.lease_token, Batch(executions={root.id: columns})) is False
 
@@ -211,7 +222,7 @@ def test_a_wake_between_refusal_and_park_is_answered_by_the_park_once() -> None:
     store.request_wake(root.id)
     assert store.save(root.id, root.lease_token, Batch()).wake_pending is True
 
-    assert store.park(root.id, root.lease_token, Batch(executions={root.id: {"status": "parked"}})) is True
+    assert store.park(root.id, root.lease_token, Batch(executions={root.id: columns_of_park()})) is True
 
     assert fresh(root).wake_requested is False
 
@@ -220,7 +231,7 @@ def test_a_wake_between_refusal_and_park_is_answered_by_the_park_once() -> None:
 def test_a_wake_racing_with_a_park_is_never_lost() -> None:
     for _ in range(25):
         root = running()
-        parking = Batch(executions={root.id: {"status": "parked"}})
+        parking = Batch(executions={root.id: columns_of_park()})
 
         def act(number: int, root: Execution = root, parking: Batch = parking) -> str:
             if number == 0:
@@ -236,7 +247,7 @@ def test_a_wake_racing_with_a_park_is_never_lost() -> None:
 def test_the_end_has_a_time_and_no_lease() -> None:
     root = running()
 
-    store.save(root.id, root.lease_token, Batch(executions={root.id: {"status": ExecutionStatus.FAILED}}))
+    store.save(root.id, root.lease_token, Batch(executions={root.id: completed()}))
 
     row = fresh(root)
     assert (row.lease_token, row.lease_expires_at) == ("", None)
@@ -317,11 +328,11 @@ def test_on_postgresql_a_checkpoint_of_any_shape_is_one_statement_that_commits_b
         Batch(),
     ]
     for batch in batches:
-        with CaptureQueriesContext(connection) as queries:
+        with counted_queries() as queries:
             store.save(root.id, root.lease_token, batch)
         assert len(queries) == 1, [each["sql"] for each in queries]
-    with CaptureQueriesContext(connection) as queries:
-        store.park(root.id, root.lease_token, Batch(executions={root.id: {"status": "parked"}}, trace=[event(root)]))
+    with counted_queries() as queries:
+        store.park(root.id, root.lease_token, Batch(executions={root.id: columns_of_park()}, trace=[event(root)]))
     assert len(queries) == 1
     assert at_once(1, lambda _: (StepRun.objects.count(), TraceEvent.objects.count(), fresh(root).status)) == [
         (3, 5, "parked")
@@ -333,43 +344,18 @@ def test_an_execution_that_ended_while_it_was_written_elsewhere_is_unknown_to_sa
         store.save(uuid4(), "token", Batch())
 
 
-def test_an_operators_change_is_conditional_on_what_they_saw() -> None:
+def test_a_transition_of_an_idle_row_is_conditional_on_what_its_caller_saw() -> None:
     root = ready(status=ExecutionStatus.FAILED)
+    again = transitions.undo_again(clock.present(), Failure())
 
-    changed = store.change(
-        root.id, expect=[ExecutionStatus.FAILED], changes={"status": "ready"}, trace=[event(root, EventKind.OPERATOR)]
-    )
+    assert store.apply(root, again, trace=[event(root, EventKind.OPERATOR)]) is True
 
-    assert changed is True
-    assert store.change(root.id, expect=[ExecutionStatus.FAILED], changes={"status": "ready"}) is False
+    assert store.apply(root, again) is False
     assert len(store.trace(root.id)) == 1
-    claimed = store.claim(root.id, worker="w")
-    assert claimed is not None
-    assert store.change(root.id, expect=["running"], changes={"status": "cancelled"}) is False
-
-
-def test_only_what_a_rollback_left_is_open_again() -> None:
-    root, other = running(), running()
-    failed = {"kind": "undo", "reason": "raised", "key": "", "message": "no"}
-    child = child_of(root)
-    runs = [
-        step(root, "undone", status=StepStatus.UNDONE),
-        step(root, "compose", status=StepStatus.UNDO_FAILED),
-        step(child, "inner", status=StepStatus.UNDO_FAILED, rollback_failure=failed),
-        step(root, "failed", status=StepStatus.FAILED, rollback_failure=failed),
-    ]
-    store.save(root.id, root.lease_token, Batch(new_executions=[child], step_runs=runs))
-    left = [step(other, status=StepStatus.UNDO_FAILED, rollback_failure=failed)]
-    store.save(other.id, other.lease_token, Batch(step_runs=left))
-
-    assert store.reopen_undos(root.id) == 3
-
-    _, after = store.load_tree(root.id)
-    assert {run.step: run.status for run in after} == {
-        "undone": StepStatus.UNDONE,
-        "compose": StepStatus.SUCCEEDED,
-        "inner": StepStatus.SUCCEEDED,
-        "failed": StepStatus.FAILED,
-    }
-    assert not any(run.rollback_failure for run in after)
-    assert store.step_runs([other.id])[0].status == StepStatus.UNDO_FAILED
+    rolling = store.load(root.id)
+    assert rolling is not None
+    assert rolling.status == ExecutionStatus.ROLLING_BACK
+    assert store.claim(root.id, worker="w") is not None
+    rolling.status = ExecutionStatus.FAILED
+    assert store.apply(rolling, again) is False
+    assert store.apply(root, again, unchanged_since=clock.present()) is False

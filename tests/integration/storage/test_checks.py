@@ -7,10 +7,27 @@ from typing import Any
 
 import pytest
 from django.core.checks import run_checks
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import connection
 from django.test import override_settings
+
+from reactor_coord.runtime.dispatch import dispatcher
+
+
+class Deaf:
+    """A dispatcher of an older contract."""
+
+    def send(self, execution_id: str) -> None: ...
+
+
+class Needy:
+    """One that cannot be made."""
+
+    def __init__(self, url: str) -> None: ...
+
+    def send(self, execution_id: str, queue: str | None, countdown: float, *, is_start: bool = False) -> None: ...
 
 
 def ids(databases: list[str] | None = None) -> list[str]:
@@ -42,6 +59,12 @@ def test_an_unknown_key_ends_the_check_with_a_suggestion(settings: Any) -> None:
         ({"REDIS_ALIAS": "memory"}, "E006"),
         ({"DISPATCHER": "no.such.Dispatcher"}, "E007"),
         ({"API_PERMISSION_CLASSES": ["no.Such"]}, "E007"),
+        ({"DISPATCHER": "os.system"}, "E009"),
+        ({"DISPATCHER": "decimal.Decimal"}, "E009"),
+        ({"DISPATCHER": "tests.integration.storage.test_checks.Deaf"}, "E009"),
+        ({"DISPATCHER": "tests.integration.storage.test_checks.Needy"}, "E009"),
+        ({"API_PERMISSION_CLASSES": ["os.system"]}, "E009"),
+        ({"API_PERMISSION_CLASSES": [dict]}, "E009"),
     ],
 )
 def test_each_mistake_has_its_id(settings: Any, values: Any, identifier: str) -> None:
@@ -106,3 +129,9 @@ def test_a_server_that_may_lose_holds_is_named(
     for server in (Server(), Cluster()):
         monkeypatch.setattr("django_redis.get_redis_connection", lambda alias, server=server: server)
         assert ids(["default"]) == [f"reactor_coord.{each}" for each in found]
+
+
+def test_u57_a_dispatcher_that_cannot_send_is_named_where_it_is_first_needed(settings: Any) -> None:
+    settings.REACTOR_COORD = {**settings.REACTOR_COORD, "DISPATCHER": "os.system"}
+    with pytest.raises(ImproperlyConfigured, match=r"'os\.system', which is no class with a method send"):
+        dispatcher()

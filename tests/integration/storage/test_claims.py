@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from reactor_coord.engine.states import TERMINAL, ExecutionStatus
 from reactor_coord.models import Execution
 from reactor_coord.storage import store
-from tests.integration.storage.rows import at_once, child_of, expire, fresh, ready, running
+from tests.integration.storage.rows import at_once, child_of, completed, expire, fresh, ready, running
+from tests.support.counting import counted_queries
 
 pytestmark = pytest.mark.django_db
 
@@ -40,7 +40,7 @@ def test_a_ready_execution_is_claimed_once_and_runs_under_a_fresh_lease() -> Non
     assert fresh(execution).worker == "worker-1"
 
 
-@pytest.mark.parametrize("status", [*TERMINAL, ExecutionStatus.PAUSED, ExecutionStatus.NEEDS_DEFINITION])
+@pytest.mark.parametrize("status", [*sorted(TERMINAL), ExecutionStatus.PAUSED, ExecutionStatus.NEEDS_DEFINITION])
 def test_what_is_over_or_waits_for_a_person_is_not_claimed(status: ExecutionStatus) -> None:
     execution = ready(status=status)
 
@@ -87,9 +87,7 @@ def test_of_eight_deliveries_at_once_exactly_one_runs(status: ExecutionStatus) -
 
 def test_a_claim_costs_one_statement_on_postgresql() -> None:
     execution = ready()
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with counted_queries() as queries:
         store.claim(execution.id, worker="w")
     assert len(queries) == (1 if connection.vendor == "postgresql" else 2)
 
@@ -134,7 +132,7 @@ def test_a_row_of_an_open_transaction_is_neither_kept_nor_lost() -> None:
 
 def test_a_renewal_racing_with_the_end_never_changes_the_final_status() -> None:
     execution = running()
-    store.save(execution.id, execution.lease_token, store.Batch(executions={execution.id: {"status": "completed"}}))
+    store.save(execution.id, execution.lease_token, store.Batch(executions={execution.id: completed()}))
 
     assert store.renew(execution.id, execution.lease_token) is False
     ended = fresh(execution)

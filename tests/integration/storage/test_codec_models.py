@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 
 from reactor_coord.errors import CodecError
 from reactor_coord.storage import codec, store
 from tests.integration.storage.rows import fresh, running, step
+from tests.support.counting import counted_queries
 from tests.unit.test_codec import TREES, VALUES, same
 
 pytestmark = pytest.mark.django_db
@@ -38,7 +37,7 @@ def test_an_execution_can_be_a_value() -> None:
 
 def test_showing_a_reference_costs_no_query() -> None:
     encoded = codec.encode(Group.objects.create(name="x"))
-    with CaptureQueriesContext(connection) as queries:
+    with counted_queries() as queries:
         codec.display(encoded)
     assert len(queries) == 0
 

@@ -17,7 +17,8 @@ from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.storage import clock, store
 from reactor_coord.storage.ids import uuid7
 from reactor_coord.storage.store import NewExecution
-from tests.integration.storage.rows import at_once, child_of, event, fresh, ready, running, step
+from tests.integration.storage.rows import at_once, child_of, completed, event, fresh, ready, running, step
+from tests.support.counting import counted_queries
 
 pytestmark = pytest.mark.django_db
 
@@ -33,16 +34,25 @@ def test_a_new_execution_is_its_own_root_and_ready() -> None:
 
 
 def test_an_in_process_run_begins_under_a_lease_in_one_statement() -> None:
-    with CaptureQueriesContext(connection) as queries:
+    with counted_queries() as queries:
         execution, _ = store.create(NewExecution(reactor="a.B", mode=Mode.INLINE, worker="web-1"))
 
-    assert len(queries) <= 2  # on PostgreSQL the clock is asked
+    assert len(queries) == 1
     row = fresh(execution)
     assert (row.status, row.worker, row.lease_token) == (ExecutionStatus.RUNNING, "web-1", execution.lease_token)
     assert row.lease_expires_at is not None
     assert row.lease_expires_at > timezone.now() + timedelta(seconds=50)
     assert store.save(row.id, row.lease_token, store.Batch())
     assert store.claim(row.id, worker="w") is None
+
+
+def test_u138_a_process_that_has_asked_nothing_yet_asks_the_clock_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "_carried", {})
+    with CaptureQueriesContext(connection) as queries:
+        store.create(NewExecution(reactor="a.B", mode=Mode.INLINE, worker="web-1"))
+        store.create(NewExecution(reactor="a.B"))
+
+    assert len(queries) == 2 + (connection.vendor == "postgresql")
 
 
 def test_the_same_idempotency_key_gives_the_first_execution_whatever_its_state() -> None:
@@ -150,7 +160,7 @@ def test_pruning_deletes_whole_trees_that_ended_before() -> None:
     child = child_of(root)
     batch = store.Batch(new_executions=[child], step_runs=[step(child)], trace=[event(child)])
     store.save(root.id, root.lease_token, batch)
-    store.save(root.id, root.lease_token, store.Batch(executions={root.id: {"status": "completed"}}))
+    store.save(root.id, root.lease_token, store.Batch(executions={root.id: completed()}))
     alive = running()
 
     assert store.prune(timezone.now() - timedelta(days=1)) == 0
@@ -169,7 +179,7 @@ def test_the_rows_say_what_they_are() -> None:
 
 def test_a_rows_verbs_go_through_the_port_and_show_what_they_did(monkeypatch: pytest.MonkeyPatch) -> None:
     class Recorder:
-        def cancel(self, execution: Execution, *, reason: str = "") -> str:
+        def cancel(self, execution: Execution, *, reason: str = "", rollback: bool = True) -> str:
             Execution.objects.filter(pk=execution.pk).update(status="cancelled", cancel_reason=reason)
             return "done"
 

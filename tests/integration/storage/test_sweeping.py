@@ -7,13 +7,14 @@ from uuid import uuid4
 
 import pytest
 from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from reactor_coord.engine import transitions
 from reactor_coord.engine.states import TERMINAL, EventKind, ExecutionStatus, Mode
 from reactor_coord.models import Execution
 from reactor_coord.storage import elements, store
 from tests.integration.storage.rows import at_once, child_of, expire, fresh, ready, running
+from tests.support.counting import counted_queries
 
 pytestmark = pytest.mark.django_db
 
@@ -53,13 +54,17 @@ def test_the_execution_of_a_dead_worker_is_ready_and_due_at_once() -> None:
     assert (row.status, row.lease_token, row.workers_lost) == (ExecutionStatus.READY, "", 1)
     assert [each.id for each in store.due()] == [root.id]
     assert [each.kind for each in store.trace(root.id)] == [EventKind.WORKER_LOST]
-    assert store.trace(root.id)[0].data == {"worker": "w1"}
+    assert store.trace(root.id)[0].data == {"worker": "w1", "reason": "its process died"}
     assert not Execution.objects.filter(status=ExecutionStatus.RUNNING).exists()
 
 
 def test_a_rollback_goes_on_where_its_worker_died() -> None:
     root = running()
-    store.save(root.id, root.lease_token, store.Batch(executions={root.id: {"status": "rolling_back"}}))
+    store.save(
+        root.id,
+        root.lease_token,
+        store.Batch(executions={root.id: transitions.begin_rollback(None).changes("running")}),
+    )
     expire(root)
 
     [lost] = store.expired_leases()
@@ -84,7 +89,10 @@ def test_an_in_process_run_whose_process_died_is_aborted_with_its_children() -> 
     assert (row.status, row.lease_token, row.resume_at) == (ExecutionStatus.ABORTED, "", None)
     assert row.finished_at is not None
     assert fresh(child).status == ExecutionStatus.ABORTED
-    assert [each.kind for each in store.trace(root.id)] == [EventKind.WORKER_LOST, EventKind.ABORTED]
+    assert [(each.kind, each.execution_id) for each in store.trace(root.id)] == [
+        (EventKind.ABORTED, child.id),
+        (EventKind.ABORTED, root.id),
+    ]
     assert store.due(ahead=1000) == []
 
 
@@ -176,6 +184,17 @@ def test_of_five_sweepers_one_sends() -> None:
     assert sorted(at_once(5, lambda _: store.push_look(seen, 5))) == [False] * 4 + [True]
 
 
+def test_a_look_is_brought_forward_never_put_off_and_not_that_of_a_running_one() -> None:
+    execution = ready(**in_seconds(60))
+    sooner, later = timezone.now() + timedelta(seconds=5), timezone.now() + timedelta(seconds=30)
+
+    assert store.look_by(execution.id, sooner) is True
+    assert store.look_by(execution.id, later) is False
+    assert fresh(execution).resume_at == sooner
+    store.claim(execution.id, worker="w")
+    assert store.look_by(execution.id, timezone.now()) is False
+
+
 def test_nothing_is_sent_for_what_was_claimed_meanwhile() -> None:
     ready(**in_seconds(-1))
     [seen] = store.due()
@@ -185,7 +204,7 @@ def test_nothing_is_sent_for_what_was_claimed_meanwhile() -> None:
 
 
 def test_the_sweeps_queries_are_one_each_and_use_the_partial_indexes() -> None:
-    with CaptureQueriesContext(connection) as queries:
+    with counted_queries() as queries:
         store.due(ahead=5)
         store.expired_leases()
     assert len(queries) == 2
@@ -196,7 +215,7 @@ def test_the_sweeps_queries_are_one_each_and_use_the_partial_indexes() -> None:
 
 
 def test_b156_the_next_element_is_found_without_reading_those_that_are_over() -> None:
-    with CaptureQueriesContext(connection) as queries:
+    with counted_queries() as queries:
         elements.throw(uuid4(), "mapped", 1, timezone.now())
     assert "rc_execution_unbegun" in _plan(queries[0]["sql"])
 

@@ -9,7 +9,7 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError, call_command, load_command_class
 from django.utils import timezone
 
 from reactor_coord.coordination import inspect
@@ -44,9 +44,11 @@ class TestRunReactor:
         text = run("run_reactor", PAYMENT, "--input", "key=acct:1", "--input", "seconds=0.01")
         assert "completed" in text and "result" in text
 
-    def test_json_from_standard_input_and_out_as_json(self, recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_u119_inputs_as_json_from_standard_input_and_out_as_json(
+        self, recorder: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(sys, "stdin", StringIO('{"key": "acct:1"}'))
-        document = json.loads(run("run_reactor", PAYMENT, "--json", "-", "--output", "json"))
+        document = json.loads(run("run_reactor", PAYMENT, "--inputs", "-", "--json"))
         assert document["summary"]["status"] == "completed" and document["result"]["step"] == "charge"
 
     def test_a_failure_exits_non_zero_and_names_the_step(self, recorder: Any) -> None:
@@ -80,13 +82,24 @@ class TestRunReactor:
             ((PAYMENT, "--input", "key=a", "--input", "key=b"), "given twice"),
             ((PAYMENT, "--input", "seconds=soon"), r"(?s)Wrong input for Payment.*seconds.*|key"),
             ((PAYMENT, "--input", "kye=a"), r"(?s)kye.*Did you mean.*key"),
-            ((PAYMENT, "--json", "{"), "--json is not JSON"),
-            ((PAYMENT, "--json", "[1]"), "must be an object"),
+            ((PAYMENT, "--inputs", "{"), "--inputs is not JSON"),
+            ((PAYMENT, "--inputs", "[1]"), "must be an object"),
+            ((PAYMENT, "--json", '{"key": "a"}'), "unrecognized arguments"),
         ],
     )
     def test_what_is_wrong_is_named(self, words: tuple[str, ...], message: str) -> None:
         with pytest.raises(CommandError, match=message):
             run("run_reactor", *words)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["coordination", "execution", "executions", "prune_executions", "reactors", "run_reactor", "sweep_reactors"],
+)
+def test_u119_json_is_how_every_command_prints_and_takes_no_value(name: str) -> None:
+    parser = load_command_class("reactor_coord", name).create_parser("manage.py", name)
+    [option] = [each for each in parser._actions if "--json" in each.option_strings]
+    assert option.nargs == 0 and option.default is False
 
 
 class TestExecutions:

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from reactor_coord import operations
-from reactor_coord.coordination import Requester, locks, ordered_lines, periods, rate_limits
+from reactor_coord.coordination import Requester, Turn, locks, ordered_lines, periods, rate_limits
 from reactor_coord.coordination.connection import Connection
 from reactor_coord.models import Execution, TraceEvent
 from reactor_coord.operations import views
 from reactor_coord.testing import drain, hold
 from reactor_coord.testing.dispatches import Dispatches
+from reactor_coord.testing.factories import ExecutionFactory
+from tests.support.counting import counted_queries
 
 from .conftest import ClientOf
 from .family import Book, Pack, Post, Report
@@ -377,6 +377,34 @@ class TestEffects:
         drain()
         assert [Execution.objects.get(pk=each.pk).status for each in (family.first, family.second)] == ["completed"] * 2
 
+    def test_u117_a_drained_line_that_stays_failed_is_shown_and_can_be_reset(
+        self, reactor_dispatches: Dispatches, client_of: ClientOf, post_json: Any
+    ) -> None:
+        failed: Execution = ExecutionFactory.create(status="failed")
+        who = Requester(str(failed.pk), "c", execution=str(failed.pk))
+        turn = ordered_lines().enter("chain", str(failed.pk), who, poison_timeout=60, ttl=60)
+        assert isinstance(turn, Turn)
+        ordered_lines().complete(turn.taken, failed=True, chain_ttl=3600)
+        client = client_of("operator")
+        page = client.get(reverse("admin:reactor_coord_coordination")).content.decode()
+        for word in ("chain", "failed first: 1", "those who come skip; healed", str(failed.pk)):
+            assert word in page, word
+        (row,) = client.get(reverse("reactor_coord_api:coordination-lines")).json()["results"]
+        assert (row["failed_by"], row["in_flight"]) == (str(failed.pk), [])
+        assert row["failed_until"] is not None
+        out = StringIO()
+        call_command("coordination", stdout=out)
+        assert "healed in" in out.getvalue()
+        named = {"key": "chain", "epoch": row["epoch"]}
+        act = client.get(reverse("admin:reactor_coord_reset"), named).content.decode()
+        assert "Failed until" in act
+        assert str(failed.pk)[-8:] in act
+        url = reverse("reactor_coord_api:coordination-reset")
+        assert post_json(client, url, {**named, "reason": "by hand"}).status_code == 200
+        assert views.lines().rows == ()
+        (told,) = TraceEvent.objects.filter(kind="operator")
+        assert told.execution_id == failed.pk
+
     def test_a_freed_bucket_is_run_in_again(self, family: Family) -> None:
         assert _written(_started(Report, "report")) == "skipped"
         assert operations.clear_period(**family.named["clear"], reason="again", actor="me")
@@ -401,7 +429,7 @@ def test_an_act_costs_few_queries(family: Family, client_of: ClientOf) -> None:
     client = client_of("operator")
     url = reverse("admin:reactor_coord_coordination")
     client.get(url)
-    with CaptureQueriesContext(connection) as queries:
+    with counted_queries() as queries:
         client.get(url)
     assert len(queries) <= 6
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
@@ -14,6 +13,7 @@ from django.utils import timezone
 from reactor_coord.models import Execution, StepRun, TraceEvent
 from reactor_coord.operations import views
 from reactor_coord.testing.factories import ExecutionFactory
+from tests.support.counting import counted_queries
 
 from .conftest import ClientOf
 
@@ -48,7 +48,7 @@ def _fill(row: Execution, children: int, steps: int) -> None:
 
 
 def _cost(act: Callable[[], Any]) -> CaptureQueriesContext:
-    with CaptureQueriesContext(connection) as queries:
+    with counted_queries() as queries:
         answer = act()
     assert answer.status_code == 200
     return queries

@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from reactor_coord.testing.plugin import StartWorker
 from tests.live.reactors import Payment
+from tests.support.patience import PATIENCE, SLOWNESS, patience
 
 from .conftest import ClientOf
 
@@ -20,9 +21,12 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.live]
 
 
 def test_seen_04_held_and_waiting_while_it_happens(live_worker: StartWorker, client_of: ClientOf) -> None:
-    live_worker(concurrency=2)
     client = client_of("operator")
-    holder = Payment.enqueue(key="acct:1", seconds=4)
+    holder = Payment.enqueue(key="acct:1", seconds=4 * SLOWNESS)  # as long as it takes to look at both
+    pending = _charge(client, holder.id)  # no worker runs yet
+    assert (pending["status"], pending["coordination"][0]["state"]) == ("pending", "pending")
+    assert (pending["coordination"][0]["primitive"], pending["coordination"][0]["declared"]) == ("lock", "{key}")
+    live_worker(concurrency=2)
     _until(lambda: _charge(client, holder.id)["coordination"][0]["state"] == "held")
     waiter = Payment.enqueue(key="acct:1")
     _until(lambda: waiter.status == "parked")
@@ -41,7 +45,7 @@ def test_seen_04_held_and_waiting_while_it_happens(live_worker: StartWorker, cli
     url = reverse("admin:reactor_coord_execution_change", args=[holder.id])
     assert url in client.get(reverse("admin:reactor_coord_coordination")).content.decode()
 
-    assert waiter.wait(20).succeeded
+    assert waiter.wait(patience(20)).succeeded
     out = StringIO()
     call_command("executions", str(waiter.id), stdout=out)
     events = [word for word in ("refused", "parked", "woken", "released", "completed") if word in out.getvalue()]
@@ -60,8 +64,8 @@ def _charge(client: Any, execution_id: Any) -> dict[str, Any]:
     return step
 
 
-def _until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
-    deadline = time.monotonic() + seconds
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "it did not come to that"
         time.sleep(0.05)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import uuid
+from io import StringIO
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.core.management import CommandError, call_command
 from django.db import transaction
 from django.urls import reverse
 
+from reactor_coord import operations
 from reactor_coord.coordination import inspect
 from reactor_coord.models import Execution, TraceEvent
 from reactor_coord.testing import drain, hold
 from reactor_coord.testing.dispatches import Dispatches
 from tests.live.reactors import Payment
+from tests.support.events import heard_signals
 
 from .conftest import ClientOf, Scene
 
@@ -133,10 +137,37 @@ class TestAdmin:
         assert [row.pk for row in listed.context["cl"].result_list] == [handle.id]
         assert "failed (rollback incomplete)" in listed.content.decode()
         body = client.get(reverse("reactor_coord_api:execution-detail", args=[handle.id])).json()
-        assert [each["step"] for each in body["rollback_failures"]] == ["charge"] and body["allowed"] == ["undo"]
+        assert [each["step"] for each in body["rollback_failures"]] == ["charge"] and body["allowed"] == [
+            "close",
+            "undo",
+        ]
         url = reverse("admin:reactor_coord_execution_act", args=[handle.id, "undo"])
         assert client.post(url, {"reason": "again"}).status_code == 302
         assert handle.status == "rolling_back"
+
+    def test_a_rollback_is_closed_by_hand_once_and_the_execution_can_be_retried(
+        self, client_of: ClientOf, reactor_dispatches: Dispatches, recorder: Any
+    ) -> None:
+        handle = Payment.enqueue(key="acct:5", fail_at="notify", undo_fail_at="charge")
+        drain()
+        client = client_of("operator")
+        url = reverse("admin:reactor_coord_execution_act", args=[handle.id, "close"])
+        shown = reverse("admin:reactor_coord_execution_change", args=[handle.id])
+        assert "Close the rollback…" in client.get(shown).content.decode()
+        assert client.post(url, {"reason": ""}).status_code == 200, "asked again: it wants a reason"
+        assert client.post(url, {"reason": "refunded by telephone"}).status_code == 302
+        page = client.get(shown).content.decode()
+        assert (
+            "rollback closed by hand" in page and "refunded by telephone" in page and "rollback incomplete" not in page
+        )
+        assert "the undo of charge was told to fail" in page, "what it left stays listed"
+        assert "Undo…" not in page and "Close the rollback…" not in page and "Retry…" in page
+        listed = client.get(reverse("admin:reactor_coord_execution_changelist"), {"rollback": "incomplete"})
+        assert not listed.context["cl"].result_list
+        assert (
+            "cannot be closed: no rollback of it is incomplete now"
+            in client.post(url, {"reason": "x"}, follow=True).content.decode()
+        )
 
 
 class TestApi:
@@ -289,3 +320,78 @@ class BrokenDispatcher:
 
     def send(self, execution_id: str, queue: str | None, countdown: float, *, is_start: bool = False) -> None:
         raise ConnectionRefusedError("redis://app:hunter2@broker:6379")
+
+
+@pytest.mark.parametrize("surface", ["admin", "api", "command"])
+def test_u95_cancelling_without_a_rollback_is_offered_and_confirmed_on_every_surface(
+    surface: str, scene: Scene, client_of: ClientOf, post_json: Any
+) -> None:
+    page = reverse("admin:reactor_coord_execution_act", args=[scene.row.pk, "cancel"])
+    client = client_of("operator")
+    if surface == "admin":
+        assert "Undo nothing" in client.get(page).content.decode()
+        said = client.post(page, {"reason": "leave it", "as_it_stands": "on"}, follow=True).content.decode()
+        assert "Cancel, undoing nothing, was accepted" in said
+        assert LogEntry.objects.get().change_message == "Cancel, undoing nothing: leave it"
+    elif surface == "api":
+        url = reverse("reactor_coord_api:execution-cancel", args=[scene.row.pk])
+        answer = post_json(client, url, {"reason": "leave it", "rollback": False}).json()
+        assert (answer["status"], answer["cancel_as_it_stands"]) == ("cancelled", True)
+    else:
+        told = StringIO()
+        call_command("execution", str(scene.row.pk), "cancel", "--no-rollback", "--reason", "leave it", stdout=told)
+        assert "Nothing of what it did is undone." in told.getvalue()
+    drain()
+    assert scene.again().status == "cancelled" and scene.again().reason == "leave it"
+    assert inspect.line("acct:1") == []
+    assert not TraceEvent.objects.filter(kind__in=["rolling_back", "undone"]).exists()
+    shown = client.get(reverse("admin:reactor_coord_execution_change", args=[scene.row.pk])).content.decode()
+    assert "Cancelled, and nothing was undone" in shown and "Retry\u2026" not in shown
+
+
+def test_a_command_takes_no_rollback_with_cancel_alone(scene: Scene) -> None:
+    with pytest.raises(CommandError, match="--no-rollback belongs to cancel, not to undo"):
+        call_command("execution", str(scene.row.pk), "undo", "--no-rollback")
+
+
+@pytest.mark.parametrize("surface", ["api", "admin", "python"])
+def test_u49_a_release_of_a_hold_that_is_no_execution_s_keeps_who_did_it_and_why(
+    surface: str, scene: Scene, client_of: ClientOf, post_json: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    named: dict[str, Any] = {
+        "key": "acct:1",
+        "primitive": "lock",
+        "fence": scene.held.fence,
+        "reason": "stuck for an hour",
+    }
+    with caplog.at_level("INFO", logger="reactor_coord"), heard_signals() as heard:
+        if surface == "api":
+            url = reverse("reactor_coord_api:coordination-release")
+            assert post_json(client_of("operator"), url, named).status_code == 200
+        elif surface == "admin":
+            client_of("operator").post(reverse("admin:reactor_coord_release"), named)
+        else:
+            assert operations.release_key(**named, actor="the night shift")
+    actor = "the night shift" if surface == "python" else "operator"
+    (told,) = [each for each in heard if each["kind"] == "operator"]
+    event = told["event"]
+    assert (event.verb, event.key, event.reason, event.actor) == ("release", "acct:1", "stuck for an hour", actor)
+    assert (told["execution"], event.owner != "") == ("", True)
+    (line,) = [each.getMessage() for each in caplog.records if "operator.acted" in each.getMessage()]
+    assert 'reason="stuck for an hour"' in line and "key=acct:1" in line
+    entries = [
+        (str(each.user), each.object_id, each.object_repr, each.change_message) for each in LogEntry.objects.all()
+    ]
+    words = "release lock acct:1: stuck for an hour"
+    assert entries == ([] if surface == "python" else [("operator", None, "acct:1", words)])
+
+
+def test_an_act_by_the_api_is_in_the_history_of_the_execution_that_it_concerned(
+    scene: Scene, client_of: ClientOf, post_json: Any
+) -> None:
+    (waiter,) = inspect.line("acct:1")
+    url = reverse("reactor_coord_api:coordination-drop")
+    asked = {"key": "acct:1", "ticket": waiter.ticket, "reason": "not needed"}
+    assert post_json(client_of("operator"), url, asked).status_code == 200
+    entry = LogEntry.objects.get()
+    assert (entry.object_id, entry.change_message) == (str(scene.row.pk), "drop lock acct:1: not needed")

@@ -62,6 +62,7 @@ ADMIN_PAGES: dict[str, tuple[Url, set[str]]] = {
     "cancel": (_admin("execution_act", "cancel"), OPERATORS),
     "retry": (_admin("execution_act", "retry"), OPERATORS),
     "undo": (_admin("execution_act", "undo"), OPERATORS),
+    "close": (_admin("execution_act", "close"), OPERATORS),
     "resume": (_admin("execution_act", "resume"), OPERATORS),
 }
 API_PAGES: dict[str, Url] = {
@@ -82,6 +83,7 @@ API_ACTIONS: dict[str, tuple[Url, dict[str, Any]]] = {
     "cancel": (_api("execution-cancel", one=True), {"reason": "test"}),
     "retry": (_api("execution-retry", one=True), {}),
     "undo": (_api("execution-undo", one=True), {}),
+    "close": (_api("execution-close", one=True), {"reason": "test"}),
     "resume": (_api("execution-resume", one=True), {}),
     "release": (_api("coordination-release"), {"key": "acct:1", "fence": 1, "reason": "test"}),
     "drop": (_api("coordination-drop"), {"key": "acct:1", "ticket": 999, "reason": "test"}),
@@ -175,7 +177,7 @@ def test_b195_a_session_needs_a_token(kind: str, scene: Scene, client_of: Client
 def test_b195_admin_verbs_are_refused_without_the_permission(kind: str, scene: Scene, client_of: ClientOf) -> None:
     client = client_of(kind)
     before = _state(scene)
-    for verb in ("cancel", "retry", "undo", "resume"):
+    for verb in ("cancel", "retry", "undo", "close", "resume"):
         url = reverse("admin:reactor_coord_execution_act", args=[scene.row.pk, verb])
         assert client.post(url, {"reason": "test"}).status_code == 403
     body = {"key": "acct:1", "primitive": "lock", "fence": scene.held.fence, "reason": "test"}

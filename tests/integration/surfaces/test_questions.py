@@ -11,11 +11,13 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
+from reactor_coord import Input, Reactor, async_reactor, interrupt
 from reactor_coord.errors import ExecutionConflict
 from reactor_coord.models import Execution
 from reactor_coord.operations import verbs, views
 from reactor_coord.testing import drain
 from reactor_coord.testing.dispatches import Dispatches
+from tests.integration.testing.shapes import Asking
 
 from .conftest import ClientOf
 from .family import Anything, Approval, Signed
@@ -99,9 +101,21 @@ def test_pages_show_it_and_offer_an_answer_to_those_who_may(asked: Execution, cl
 class TestAdmin:
     def test_a_form_for_the_shape(self, asked: Execution, client_of: ClientOf) -> None:
         page = client_of("operator").get(_admin(asked)).content.decode()
-        assert 'type="checkbox" name="payload-approved"' in page
+        assert '<select name="payload-approved" required' in page and '<option value="" selected>' in page
         assert '<option value="courier">' in page and 'name="payload-amount"' in page
         assert 'type="password" name="payload-code"' in page and '<textarea name="payload-lines"' in page
+
+    def test_u73_nothing_is_answered_by_who_fills_in_nothing(self, asked: Execution, client_of: ClientOf) -> None:
+        client = client_of("operator")
+        answer = client.post(_admin(asked), {"step": "ask"})
+        assert answer.status_code == 200
+        assert {"payload-approved", "payload-amount"} <= set(answer.context["form"].errors)
+        assert Execution.objects.get(pk=asked.pk).status == "paused"
+        page = client.get(_admin(asked)).content.decode()
+        assert "What it is about" in page and "order-1" in page
+        assert client.post(_admin(asked), _form(approved="false", lines="[1, 2]")).status_code == 302
+        drain()
+        assert Execution.objects.get(pk=asked.pk).result is False
 
     def test_what_is_wrong_stands_beside_its_field(self, asked: Execution, client_of: ClientOf) -> None:
         client = client_of("operator")
@@ -226,7 +240,7 @@ class TestCommand:
 
 
 def _form(**changes: str) -> dict[str, str]:
-    values = {"approved": "on", "amount": "9.50", "way": "post", "note": "", "code": "", "lines": ""}
+    values = {"approved": "true", "amount": "9.50", "way": "post", "note": "", "code": "", "lines": ""}
     reason = changes.pop("reason", "")
     named = {f"payload-{name}": value for name, value in {**values, **changes}.items()}
     return {**named, "reason": reason, "step": "ask"}
@@ -235,3 +249,53 @@ def _form(**changes: str) -> dict[str, str]:
 def test_an_answer_to_a_step_that_asks_nothing_names_what_does(asked: Execution) -> None:
     with pytest.raises(ExecutionConflict, match=r"asks nothing at step 'reviw' \(open: ask\)"):
         verbs.resume(asked, step="reviw", payload={})
+
+
+class AsksBeside(Reactor):
+    """The question is asked by a unit."""
+
+    order = Input(str)
+
+    class Review(Reactor):
+        """One question."""
+
+        order = Input(str)
+        answer = interrupt(correlation_id=order)
+
+    review = async_reactor(Review)
+
+
+@pytest.mark.parametrize("reactor, inputs", [(Approval, "order"), (Asking, "key"), (AsksBeside, "order")])
+@pytest.mark.parametrize("surface", ["api", "admin", "command"])
+def test_u95_an_execution_is_found_by_the_correlation_id_of_what_it_asks(
+    surface: str, reactor: Any, inputs: str, client_of: ClientOf, transactional_db: None, reactor_dispatches: Dispatches
+) -> None:
+    wanted = reactor.enqueue(**{inputs: "order 7/a"})
+    reactor.enqueue(**{inputs: "order 8"})
+    drain(timeout=20)
+    for term, ids in (("order 7/a", [str(wanted.id)]), ("order 7", []), ("x" * 300, [])):
+        assert _found(surface, term, client_of) == ids
+
+
+def _found(surface: str, term: str, client_of: ClientOf) -> list[str]:
+    """The ids that a search by this correlation id shows."""
+    if surface == "api":
+        url = reverse("reactor_coord_api:execution-list")
+        return [each["id"] for each in client_of("viewer").get(url, {"correlation_id": term}).json()["results"]]
+    if surface == "admin":
+        url = reverse("admin:reactor_coord_execution_changelist")
+        page = client_of("viewer").get(url, {"q": term})
+        return [str(row.pk) for row in page.context["cl"].result_list]
+    told = StringIO()
+    call_command("executions", "--correlation-id", term, "--json", stdout=told)
+    return [each["id"] for each in json.loads(told.getvalue())]
+
+
+def test_an_answered_question_still_finds_its_execution(
+    asked: Execution, client_of: ClientOf, reactor_dispatches: Dispatches
+) -> None:
+    verbs.resume(asked, payload=ANSWER)
+    drain(timeout=20)
+    asked.refresh_from_db()
+    assert asked.status == "completed"
+    assert _found("api", "order-1", client_of) == [str(asked.pk)]

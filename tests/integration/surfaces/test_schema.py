@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.urls import path, reverse
 from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.generators import SchemaGenerator
@@ -35,6 +37,17 @@ def _document() -> dict[str, Any]:
     return document
 
 
+def test_u41_a_project_describes_its_whole_api_without_a_setting_of_its_own(settings: Any, tmp_path: Path) -> None:
+    """As README has it: the framework's own schema class, and `manage.py spectacular`."""
+    settings.REST_FRAMEWORK = {}
+    for view in (schema.DocsView, schema.SchemaView):
+        assert view.schema is None
+    written = tmp_path / "schema.yml"
+    call_command("spectacular", file=str(written), urlconf="tests.urls")
+    text = written.read_text()
+    assert "/executions/{id}/cancel/" in text and "/docs/" not in text
+
+
 def test_it_generates_without_a_warning_and_is_valid() -> None:
     document = _document()
     assert not GENERATOR_STATS._warn_cache and not GENERATOR_STATS._error_cache
@@ -50,6 +63,7 @@ def test_every_operation_says_what_it_takes_and_answers() -> None:
         "/executions/{id}/cancel/",
         "/executions/{id}/retry/",
         "/executions/{id}/undo/",
+        "/executions/{id}/close/",
         "/executions/{id}/resume/",
         "/coordination/holds/",
         "/coordination/waiters/",

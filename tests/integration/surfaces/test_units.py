@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from reactor_coord import Input, Reactor, Step, async_step, element, map_each, with_lock
@@ -18,6 +16,7 @@ from reactor_coord.operations import views
 from reactor_coord.testing import drain
 from reactor_coord.testing.dispatches import Dispatches
 from reactor_coord.testing.factories import ExecutionFactory, StepRunFactory
+from tests.support.counting import counted_queries
 
 from .conftest import ClientOf
 from .family import Spread
@@ -58,7 +57,7 @@ def test_a_page_of_thousands_has_a_handful_of_links_and_costs_the_same(client_of
 
     def cost(row: Execution) -> tuple[int, str]:
         url = reverse("admin:reactor_coord_execution_change", args=[row.pk])
-        with CaptureQueriesContext(connection) as queries:
+        with counted_queries() as queries:
             page = client.get(url).content.decode()
         return len(queries), page
 

@@ -73,8 +73,71 @@ def test_a_redacted_value_appears_as_a_hash() -> None:
     hashed = key("card:{token}", frozenset({"token"}), token="tok_x")
     assert hashed.startswith("card:#")
     assert len(hashed) == len("card:#") + 12
-    assert hashed == key(lambda args: "card:" + args["token"], frozenset({"token"}), token="tok_x")
     assert hashed != key("card:{token}", frozenset({"token"}), token="tok_y")
+
+
+class Order:
+    """Stands for a model instance, whose text may change and whose primary key does not."""
+
+    _meta = None
+
+    def __init__(self, pk: int, title: str) -> None:
+        self.pk, self.title = pk, title
+
+    def __str__(self) -> str:
+        return self.title
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("e\u0301", "\u00e9"), (Colour.RED, "red"), (Order(7, "old"), Order(7, "new")), (1, "1")],
+)
+def test_a_hash_is_that_of_the_text_the_value_counts_as(one: Any, other: Any) -> None:
+    hashed = {key("card:{token}", frozenset({"token"}), token=each) for each in (one, other)}
+    assert len(hashed) == 1
+    assert key("card:{token}", frozenset({"token"}), token=Order(8, "old")) not in hashed
+
+
+SECRET = frozenset({"token"})
+
+
+def test_u119_a_function_reads_what_is_redacted_and_its_key_is_then_a_hash() -> None:
+    def first_digits(args: Any) -> str:
+        assert args["token"] in ("4111-1", "4111-2", "5500-1")
+        return f"card:{args['token'][:4]}"
+
+    keys = [key(first_digits, SECRET, token=token) for token in ("4111-1", "4111-2", "5500-1")]
+    assert keys[0] == keys[1] != keys[2]
+    assert all(each.startswith("#") and len(each) == 33 for each in keys)
+    assert not any("4111" in each or "5500" in each for each in keys)
+
+
+@pytest.mark.parametrize(
+    ("template", "is_hashed"),
+    [
+        (lambda args: f"acct:{args['who']}", False),
+        (lambda args: f"acct:{args.get('who')}:{'token' in args}:{len(args)}", False),
+        (lambda args: f"acct:{args.get('token')}", True),
+        (lambda args: "acct:{token}".format(**args), True),
+        (lambda args: "acct:{token}".format_map(args), True),
+        (lambda args: f"acct:{sorted(args.values())}", True),
+        (lambda args: f"acct:{args}", True),
+        (lambda args: dict(args)["who"], True),
+    ],
+)
+def test_u119_it_is_a_hash_exactly_when_a_redacted_value_was_read(template: Any, is_hashed: bool) -> None:
+    made = key(template, SECRET, who="w", token="tok_x")
+    assert made.startswith("#") == is_hashed
+    assert "tok_x" not in made
+
+
+def test_u119_nor_does_its_error_say_what_it_read() -> None:
+    with pytest.raises(CoordinationKeyError) as caught:
+        key(lambda args: int(args["token"]), SECRET, token="tok_x")
+    assert "raised ValueError." in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+    assert "tok_x" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

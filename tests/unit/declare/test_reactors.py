@@ -106,6 +106,30 @@ def test_the_last_step_is_returned_by_default_and_a_path_or_mapping_may_be() -> 
     assert flow.definition.returns.steps() == {"first"}
 
 
+def test_u114_an_input_may_be_what_is_returned() -> None:
+    class Base(Reactor):
+        account_id = Input(int)
+        amount = Input(int)
+        charge = step(Charge)
+        returns = amount
+
+    class Child(Base):
+        returns = Base.account_id
+
+    class Renamed(Base):
+        amount = Input(int, default=1)
+        returns = amount
+
+    assert [flow.definition.returns for flow in (Base, Child)] == [Base.amount, Base.account_id]
+    assert list(Child.definition.schema.fields) == ["account_id", "amount"]
+    assert Renamed.definition.returns is Renamed.amount
+    for alone in ("returns", "background_after"):
+        with pytest.raises(DefinitionError, match=f"an input cannot be named '{alone}'"):
+            make(a=step(Charge), **{alone: Input(int)})
+    with pytest.raises(DefinitionError, match=r"Bad\.background_after = .*must be a step of Bad"):
+        make(**dict.fromkeys(("value", "background_after"), Input(int)), a=step(Charge))
+
+
 def test_an_unwired_input_comes_from_the_reactors_input_of_its_name() -> None:
     arguments = Payment.definition.step("audit").arguments
     assert {name: ref.inputs() for name, ref in arguments.items()} == {
@@ -206,7 +230,7 @@ def test_the_other_words_compile() -> None:
     assert steps["nested"].reactor_class is Payment
     assert steps["nested"].schema is Payment.definition.schema
     assert steps["late"].step_class is Charge
-    assert steps["far"].options == {"detach": True}
+    assert steps["far"].options == {"detach": True, "fails_parent": True}
     assert steps["each"].options["concurrency"] == 2
     payload = steps["ask"].options["payload"]
     assert payload.validate({"approved": True}) == Answer(approved=True)
@@ -290,6 +314,10 @@ other_charge = Payment.charge
         (lambda: make(work=step(Charge, where=False)), "where=False has its value while the class is being built"),  # type: ignore[call-overload]
         (lambda: make(work=step(Charge, where=lambda amuont: 1)), "where reads 'amuont'.*Did you mean 'amount'"),
         (lambda: make(work=step(Charge, where=Charge)), "where=Charge is a class"),
+        (
+            lambda: make(work=step(Charge, where=lambda context: context.attempt)),
+            "where gets .* no context",
+        ),
         # targets
         (lambda: step(Payment), r"step\(Payment, \.\.\.\): that is a reactor; write compose\(Payment"),
         (lambda: compose(Charge), r"that is a step; write step\(Charge"),  # type: ignore[arg-type]

@@ -29,6 +29,9 @@ class FakeScope:
     def result(self, step: str) -> Any:
         return self.results.get(step, UNSET)
 
+    def failure(self, step: str) -> None:
+        return None
+
     @property
     def element(self) -> Any:
         return self._element

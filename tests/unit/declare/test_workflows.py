@@ -53,7 +53,7 @@ def test_a_checkout_has_every_kind_of_step() -> None:
     payload = review.options["payload"]
     assert isinstance(payload, Payload)
     assert payload.validate({"approved": "true", "note": ""}) == {"approved": True, "note": ""}
-    assert definition.step("analytics").options == {"detach": True}
+    assert definition.step("analytics").options == {"detach": True, "fails_parent": True}
     reserved = definition.step("reserved")
     assert reserved.options["batch_size"] == 50
     assert list(reserved.coordination) == ["semaphore"]

@@ -20,11 +20,11 @@ from reactor_coord.testing.servers import ServerError
 
 
 class Command(BaseCommand):
-    """Eight claims, shown on real processes with times; the exit status is 0 only if all of them were so."""
+    """Nine claims, shown on real processes with times; the exit status is 0 only if all of them were so."""
 
     help = (
         "Show payments whose charge locks its account (serialized, contended, compensated, reconciled), then a shop that "
-        "ships (limited, slotted, once-a-day, in-order). "
+        "ships (limited, slotted, once-a-day, in-order), then a mail that its guard refuses (guarded). "
         "Brings a Valkey of its own unless REDIS_URL is set, keeps a SQLite file in .demo/ unless DATABASE_URL is set."
     )
 
