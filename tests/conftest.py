@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from importlib.metadata import entry_points
@@ -13,6 +14,10 @@ from hypothesis import HealthCheck, settings
 # An example that takes long says something of the machine, not of the code: a busy one would fail properties that hold.
 settings.register_profile("any_machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any_machine")
+
+# A run that a script starts in the background inherits that an interrupt is ignored, and so would every process of a test.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _installed = any(entry.name == "reactor_coord" for entry in entry_points(group="pytest11"))
 pytest_plugins = [] if _installed else ["reactor_coord.testing.plugin"]
